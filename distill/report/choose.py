@@ -145,7 +145,7 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
         sentences.append("No other variant meets the conditions.")
     if best.first.role == "teacher":
         sentences += _students(runs, variants, group, ask)
-    load = loading(runs[best.best], best.first)
+    load = loading(runs[best.best], best.taken)
     return {"sentences": sentences, "variant": best, "next": second, "loading": load}
 
 

@@ -312,7 +312,7 @@ const COLUMNS = [
   ["run", "Run", (variant) => where(variant), null, true],
   ["role", "Role", (variant) => variant.role, null, true],
   ["target", "Target", (variant) => variant.target || "", null, true],
-  ["raw", "Retained %", (variant) => variant.raw && variant.raw[0], (variant) => (variant.failed ? "failed" : shown(variant.raw, 1))],
+  ["raw", "Retained %", (variant) => variant.raw && variant.raw[0], (variant) => (variant.failed && !variant.raw ? "failed" : shown(variant.raw, 1))],
   ["above", "Above chance %", (variant) => variant.above && variant.above[0], (variant) => shown(variant.above, 1)],
   ["speedup", "Speedup", (variant) => speed(variant) && speed(variant)[0], (variant) => shown(speed(variant), 2, "x")],
   ["ms", "ms", (variant) => taken(variant), (variant) => fixed(taken(variant))],
@@ -340,7 +340,7 @@ function table() {
   made.querySelectorAll("th").forEach((cell, index) => { if (columns[index][0] === key) cell.setAttribute("aria-sort", way > 0 ? "ascending" : "descending"); });
   const rest = variants.length - part.length;
   const more = rest > 0 && el("p", {}, el("button", { type: "button", onclick: () => { state.rows += 10 * PAGE; table(); } }, `Show ${Math.min(rest, 10 * PAGE)} more of ${rest}`));
-  const failed = variants.filter((variant) => variant.failed).map((variant) => note(`${label(variant)} failed: ${variant.failed}`));
+  const failed = variants.filter((variant) => variant.failed).map((variant) => note(`${label(variant)} failed${variant.raw ? " with some seeds" : ""}: ${variant.failed}`));
   if (!$("rows")) {
     const search = el("input", { type: "search", id: "filter", placeholder: "int8 openvino 2x", oninput: () => { state.filter = search.value; state.rows = PAGE; table(); } });
     const only = el("input", { type: "checkbox", id: "meeting", onchange: () => { state.meeting = only.checked; table(); } });

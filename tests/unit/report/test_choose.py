@@ -24,6 +24,7 @@ from distill.report.loading import loading
 from distill.report.seeds import over_seeds
 from distill.report.variants import CHOSEN, Run, groups, speedups, variants
 from distill.report.verdict import between
+from distill.report.web.data import page_data
 from distill.runtime.storage.atomic import write_json
 from tests.decoded import decoded, model_of
 from tests.enriched import enriched
@@ -460,3 +461,17 @@ def test_teachers_that_are_not_equally_good_are_told(results: Results, worse: fl
         assert (high - low, own) == (pytest.approx(worse, abs=0.11), low)
     alone = choice(runs[1:], variants(runs[1:]), groups(runs[1:])[0], Ask())["sentences"]
     assert "equally good" not in " ".join(alone)
+
+
+def test_a_variant_that_failed_with_the_first_seed_is_taken_from_another(results: Results) -> None:
+    second = copy.deepcopy(results) | {"seeds": [1], "command": results["command"].replace("seed=0", "seed=1")}
+    kept = ("name", "role", "step", "target", "scheme", "backend")
+    results["models"][8] = {key: results["models"][8][key] for key in kept} | {"failed": "no memory"}
+    runs = [Run("a", decoded(results)), Run("b", decoded(second))]
+    found = choice(runs, variants(runs), groups(runs)[0], Ask(93.0))
+    assert "(1 seed of 2, in the others it failed; b retains the most)" in found["sentences"][0]
+    assert "failed" not in (found["loading"]["note"] or "")
+    (shown,) = (each for each in page_data(runs)["variants"] if each.get("failed"))
+    assert shown["failed"] == "no memory"
+    assert shown["raw"][0] == 93.1
+    assert shown["loading"] == found["loading"]
