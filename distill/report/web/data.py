@@ -195,6 +195,7 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
         **{key: getattr(first, key) for key in ("name", "role", "step", "target", "scheme", "backend")},
         **own,
         "offered": first.role in CHOSEN,
+        "faster": first.role == "teacher",  # whether it is offered only where it is faster than in float32
         "group": variant.group,
         "runs": variant.runs,
         "settings": settings,

@@ -61,7 +61,7 @@ const members = () => cached.members;
 const kept = (variant) => (state.above ? variant.above : variant.raw);
 const judged = (variant) => (state.above ? variant.developmentAbove : variant.development) || kept(variant); // choices are made by it
 const speed = (variant) => variant.speedup[state.input] || null;
-const offered = (variant) => variant.offered && (variant.role !== "teacher" || speed(variant)[0] > 1); // else float32 is faster
+const offered = (variant) => variant.offered && (!variant.faster || speed(variant)[0] > 1); // else float32 is faster
 const taken = (variant) => variant.ms[state.input] ?? null;
 const label = (variant) => `${variant.name}, ${variant.scheme} ${variant.backend}`;
 const where = (variant) => RUNS[variant.runs[0]].folder + (variant.runs.length > 1 ? ` and ${variant.runs.length - 1} more` : "");
@@ -189,7 +189,7 @@ function choice() {
     el("p", { class: "what" }, "Fastest: ", open(best), ` ${numbers(best)}.`),
     next ? el("p", {}, "Next: ", open(next), ` ${numbers(next)}; ${best.tests[next.id] || "no test compares their scores"}.`) : el("p", {}, "No other variant meets the conditions."),
     student && student !== next && el("p", {}, "Fastest student: ", open(student), ` ${numbers(student)}.`),
-    best.role === "teacher" && !student && el("p", {}, "No student meets the conditions."),
+    best.role === "teacher" && !student && members().some((variant) => variant.role === "student") && el("p", {}, "No student meets the conditions."),
     ...loading(best),
     el("p", { class: "meta" }, `${eligible.length} of ${placed.length} scored variants ${conditions.map(([key, , text]) => text(state[key])).join(" and ") || "are students or teachers"}. The choice is made `
       + (best.development ? "by the scores on the development rows; those that are shown played no part in it."
