@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from distill.config.loads import SINGLE_TEXTS
 from distill.report.choose import Ask, choice, least_of, offered
 from distill.report.variants import Run, groups, variants
 from distill.runtime.storage.structs import plain
@@ -105,6 +106,9 @@ def test_another_input_moves_the_points(opened: Opened, run: Run) -> None:
     ratio = {variant: x for variant, x, *_ in after}
     assert all(ratio[variant] == pytest.approx(x * 0.8 / 0.9, rel=1e-3) for variant, x, *_ in before)
     assert "1x128" in page.locator("#figure").inner_text()
+    page.select_option("#input", SINGLE_TEXTS)
+    assert "single texts" in page.locator("#figure").inner_text()
+    assert "At most milliseconds, single texts" in page.locator("#controls").inner_text()
 
 
 def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:

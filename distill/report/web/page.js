@@ -64,6 +64,7 @@ const speed = (variant) => variant.speedup[state.input] || null;
 const offered = (variant) => variant.offered && (!variant.faster || speed(variant)[0] > 1); // else float32 is faster
 const taken = (variant) => variant.ms[state.input] ?? null;
 const label = (variant) => `${variant.name}, ${variant.scheme} ${variant.backend}`;
+const brief = (input) => (/^\d+x\d+$/.test(input) ? input : (input || "").startsWith("single texts") ? "single texts" : "own lengths");
 const where = (variant) => RUNS[variant.runs[0]].folder + (variant.runs.length > 1 ? ` and ${variant.runs.length - 1} more` : "");
 const within = (value, most) => value !== null && value !== undefined && value <= most;
 const CONDITIONS = [
@@ -142,7 +143,7 @@ function controls() {
     parts.push(which);
   }
   parts.push(slider("least", `At least retained, % ${state.above ? "above chance" : "of the score"}`, amounts((variant) => kept(variant)[0]), false, 1));
-  parts.push(slider("ms", `At most milliseconds, ${/^\d+x\d+$/.test(state.input) ? state.input : "own lengths"}`, amounts(taken), true, 1));
+  parts.push(slider("ms", `At most milliseconds, ${brief(state.input)}`, amounts(taken), true, 1));
   parts.push(slider("mib", "At most MiB", amounts((variant) => variant.mib), true, 1));
   parts.push(picker("kind", "Retained is a share of", [["raw", "the teacher's score"],
     ["above", `what that score has above chance${noChance ? " (not measured in these runs)" : ""}`, noChance]],
@@ -241,7 +242,7 @@ function figure() {
   }));
   traces.unshift({ x: line.map((variant) => speed(variant)[0]), y: line.map((variant) => kept(variant)[0]), mode: "lines", type: "scatter", hoverinfo: "skip", line: { color: style("--soft"), width: 1.5 } });
   const chance = state.above ? 0 : group().chance;
-  const narrow = $("figure").clientWidth < 600, input = state.input.length > 24 ? "own lengths" : plain(state.input);
+  const narrow = $("figure").clientWidth < 600, input = plain(brief(state.input));
   const plan = layout(narrow ? `speedup, ${input}` : `speedup over ${group().reference}, ${input}`, `retained %${state.above ? ", above chance" : ""}`);
   const levels = every.map((variant) => kept(variant)[0]);
   const reach = line.flatMap((variant) => [kept(variant)[1], kept(variant)[2]]).filter((end) => end !== null);
