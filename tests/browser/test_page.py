@@ -205,6 +205,21 @@ def test_where_no_variant_meets_the_sliders_each_condition_is_counted(opened: Op
     assert counted in shown
 
 
+def test_how_the_choice_is_made_is_said(opened: Opened, run: Run) -> None:
+    results = plain(run.results)
+    for model in results["models"]:
+        if kept := model.get("retained"):
+            kept["development"] = kept["headline"]
+    page = opened([Run("a", decoded(results))])
+    page.fill("#least-box", "85")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('at least 85.0%')")
+    assert "by the scores on the development rows" in page.locator("#choice").inner_text()
+    page.select_option("#kind", "above")
+    assert "with the same scores that are shown" in page.locator("#choice").inner_text()
+    page.fill("#least-box", "0")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('made without any score')")
+
+
 def test_texts_stay_texts(opened: Opened, run: Run) -> None:
     results = plain(run.results)
     results["recipe"] = results["command"] = results["teacher_name"] = EVIL

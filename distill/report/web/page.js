@@ -59,7 +59,8 @@ const cached = { members: [], targets: [], // of the group that is shown
 const group = () => DATA.groups[state.group];
 const members = () => cached.members;
 const kept = (variant) => (state.above ? variant.above : variant.raw);
-const judged = (variant) => (state.above ? variant.developmentAbove : variant.development) || kept(variant); // choices are made by it
+const apart = (variant) => (state.above ? variant.developmentAbove : variant.development); // on the development rows
+const judged = (variant) => apart(variant) || kept(variant); // choices are made by it
 const speed = (variant) => variant.speedup[state.input] || null;
 const offered = (variant) => variant.offered && (!variant.faster || speed(variant)[0] > 1); // else float32 is faster
 const taken = (variant) => variant.ms[state.input] ?? null;
@@ -142,7 +143,7 @@ function controls() {
     const which = picker("group", "Runs with the same tasks, teacher and machine", options, String(state.group), (value) => { start(Number(value)); $("group").focus(); });
     parts.push(which);
   }
-  parts.push(slider("least", `At least retained, % ${state.above ? "above chance" : "of the score"}`, amounts((variant) => kept(variant)[0]), false, 1));
+  parts.push(slider("least", `At least retained, % ${state.above ? "above chance" : "of the score"}`, amounts((variant) => judged(variant)[0]), false, 1));
   parts.push(slider("ms", `At most milliseconds, ${brief(state.input)}`, amounts(taken), true, 1));
   parts.push(slider("mib", "At most MiB", amounts((variant) => variant.mib), true, 1));
   parts.push(picker("kind", "Retained is a share of", [["raw", "the teacher's score"],
@@ -193,7 +194,7 @@ function choice() {
     best.role === "teacher" && !student && members().some((variant) => variant.role === "student") && el("p", {}, "No student meets the conditions."),
     ...loading(best),
     el("p", { class: "meta" }, `${eligible.length} of ${placed.length} scored variants ${conditions.map(([key, , text]) => text(state[key])).join(" and ") || "are students or teachers"}. The choice is made `
-      + (best.development ? "by the scores on the development rows; those that are shown played no part in it."
+      + (state.least === null ? "without any score." : apart(best) ? "by the scores on the development rows; those that are shown played no part in it."
         : "with the same scores that are shown, so expect the chosen variant to retain slightly less on new rows.")),
   ];
 }
