@@ -138,6 +138,23 @@ def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:
     assert not page.locator("#panel").is_visible()
 
 
+def test_the_panel_has_the_teacher_of_its_own_run(opened: Opened, run: Run) -> None:
+    other = plain(run.results)
+    other["command"] += " stages.finetune_teacher.epochs=1"
+    teacher = next(model for model in other["models"] if model["role"] == "teacher" and model["scores"])
+    for metrics in teacher["scores"].values():
+        metrics |= {metric: value - 20 for metric, value in metrics.items()}
+    runs = [run, Run("b", decoded(other))]
+    page = opened(runs)
+    student = next(v for v in enumerate(variants(runs)) if v[1].runs == (1,) and v[1].first.role == "student")[0]
+    page.evaluate("place => panel(VARIANTS[place])", student)
+    task, metrics = next(iter(teacher["scores"].items()))
+    metric, value = next(iter(metrics.items()))
+    cells = [row.locator("td").all_inner_texts() for row in page.locator("#panel tbody tr").all()]
+    (shown,) = (float(row[3]) for row in cells if row[:2] == [task, metric])
+    assert shown == pytest.approx(value, abs=0.06)
+
+
 def test_the_table_sorts_and_filters(opened: Opened, run: Run) -> None:
     page = opened([run])
     rows = page.locator("#rows tbody tr")

@@ -436,7 +436,8 @@ function panel(variant) {
     row("Parameters", variant.parameters === null ? "-" : `${fixed(variant.parameters / 1e6, 2)} M`), row("Size", `${fixed(variant.mib)} MiB`)];
   if (variant.near_constant) facts.push(row("Nearly constant on", variant.near_constant.join(", ")));
   if (variant.failed) facts.push(row("Failed", variant.failed));
-  const reference = members().find((other) => other.role === "teacher" && Object.keys(other.scores).length);
+  const teachers = members().filter((other) => other.role === "teacher" && Object.keys(other.scores).length && other.runs.some((index) => variant.runs.includes(index)));
+  const reference = teachers.find((other) => !other.raw) || teachers[0]; // of the same run, and not one of its other forms
   const speeds = [...new Set([...Object.keys(variant.speedup), ...Object.keys(variant.ms)])].map((name) => [name, shown(variant.speedup[name], 2, "x"), fixed(variant.ms[name] ?? null, 2)]);
   speeds.push(...Object.entries(variant.from_text || {}).map(([name, found]) => [`${name}, from text (tokenizer ${fixed(100 * found.tokenizer, 0)}%)`, `${fixed(found.speedup.median, 2)}x`, fixed(found.median, 2)]));
   if (variant.over) facts.push(row("Speed over your model in its fastest form that keeps its score", variant.over));
