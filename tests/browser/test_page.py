@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from distill.config.loads import SINGLE_TEXTS
 from distill.report.choose import Ask, choice, least_of, offered
@@ -190,6 +191,18 @@ def test_ties_are_marked_and_every_section_has_its_data(opened: Opened, run: Run
     }.items():
         assert part in page.locator(f"#{section}").inner_text()
     assert page.locator("#frontier tbody tr").count() == len([p for p in points(page) if p[3] == 1])
+
+
+def test_rows_on_which_several_students_differ_name_the_student(opened: Opened, run: Run) -> None:
+    rows = disagreeing(["cola"], 2)
+    named = [replace(row, name=f"student {n}", scheme="int8", backend="torch") for n, row in enumerate(rows)]
+    page = opened([Run("a", run.results, named)])
+    first = page.locator("#disagreements tbody tr td:first-child").all_inner_texts()
+    assert first == ["student 0, int8 torch", "student 1, int8 torch"]
+    page.fill("#mib-box", "0.1")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('No variant meets')")
+    for section in ("waterfall", "cost", "disagreements"):
+        assert page.locator(f"#{section}").inner_text() == "No variant is chosen."
 
 
 def test_results_of_before_state_what_is_missing(opened: Opened) -> None:

@@ -395,12 +395,13 @@ function lengths(variant, place) {
 }
 function disagreements(variant, place) {
   const found = variant ? variant.runs.map((index) => RUNS[index]).filter((run) => run.disagreements.length) : [];
-  if (!found.length) return place.replaceChildren(note("There is no disagreements.json beside these results."));
-  const rows = found.flatMap((run) => run.disagreements.map((row) => [row.task, row.split, String(row.row), Array.isArray(row.text) ? row.text.join(" | ") : typeof row.text === "object" && row.text ? Object.values(row.text).join(" | ") : String(row.text ?? ""), String(row.teacher), String(row.student), String(row.label)]));
+  if (!found.length) return place.replaceChildren(note(variant ? "No rows on which student and teacher differ are stored beside these results." : "No variant is chosen."));
+  const students = new Set(found.flatMap((run) => run.disagreements.map(label))), several = students.size > 1; // one of each target
+  const rows = found.flatMap((run) => run.disagreements.map((row) => [...(several ? [label(row)] : []), row.task, row.split, String(row.row), Array.isArray(row.text) ? row.text.join(" | ") : typeof row.text === "object" && row.text ? Object.values(row.text).join(" | ") : String(row.text ?? ""), String(row.teacher), String(row.student), String(row.label)]));
   const counts = found.flatMap((run) => Object.entries(run.disagreeing)).map(([task, count]) => `${task} ${count}`).join(", ");
   const part = (count) => {
-    const made = grid(["Task", "Split", "Row", "Text", "Teacher", "Student", "Label"], rows.slice(0, count), 7);
-    made.querySelectorAll("tbody td:nth-child(4)").forEach((cell) => cell.classList.add("long"));
+    const made = grid([...(several ? ["Model"] : []), "Task", "Split", "Row", "Text", "Teacher", "Student", "Label"], rows.slice(0, count), several ? 8 : 7);
+    made.querySelectorAll(`tbody td:nth-child(${several ? 5 : 4})`).forEach((cell) => cell.classList.add("long"));
     return made;
   };
   const all = el("button", { type: "button", onclick: () => { place.children[1].replaceWith(part(rows.length)); all.remove(); } }, `Show all ${rows.length}`);
@@ -408,7 +409,7 @@ function disagreements(variant, place) {
 }
 function waterfall(variant, place) {
   const run = variant && RUNS[variant.runs[0]];
-  if (!run || !run.waterfall.length) return place.replaceChildren(note("The results do not take the speedup apart into depth, width, int8 and runtime."));
+  if (!run || !run.waterfall.length) return place.replaceChildren(note(!run ? "No variant is chosen." : "The results do not take the speedup apart into depth, width, int8 and runtime."));
   const most = Math.max(...run.waterfall.map((row) => row.speedup)), several = new Set(run.waterfall.map((row) => row.target)).size > 1;
   const rows = run.waterfall.map((row) => [...(several ? [row.target || "no target"] : []), row.step, el("span", { class: "bar", style: { width: `${12 * row.speedup / most}rem` } }), fixed(row.speedup, 2) + "x", row.retained === null ? "-" : fixed(row.retained)]);
   place.replaceChildren(note(`${run.folder}. Each row adds its step to those above it.`), grid([...(several ? ["Target"] : []), "Step", "", "Speedup", "Retained %"], rows, several ? 3 : 2));
@@ -418,7 +419,7 @@ function cost() {
   const { best, line } = cached, variants = [...new Set([...(best ? [best] : []), ...line])];
   const columns = COSTS.filter(([key]) => variants.some((variant) => variant[key] !== null));
   const requests = variants.some((variant) => variant.requests);
-  if (!variants.length || !(columns.length || requests)) return fill("cost", note("Throughput, memory, energy and price were not measured in these runs."));
+  if (!variants.length || !(columns.length || requests)) return fill("cost", note(!variants.length ? "No variant is chosen." : "Throughput, memory, energy and price were not measured in these runs."));
   const head = ["Variant on the frontier", ...columns.map((column) => column[1]), ...(requests ? ["p50 ms", "p95 ms", "p99 ms", "Requests"] : []), "MiB on disk"];
   const rows = variants.map((variant) => [open(variant), ...columns.map(([key, , digits]) => fixed(variant[key], digits)),
     ...(requests ? ["p50", "p95", "p99"].map((key) => fixed(variant.requests && variant.requests[key])).concat(fixed(variant.requests && variant.requests.count, 0)) : []), fixed(variant.mib)]);
