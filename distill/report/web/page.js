@@ -296,7 +296,7 @@ function legend(every, few, chance, under) {
   if (every.some((variant) => variant.runs.length > 1)) parts.push(item("", "bars: 95% intervals, over rows and seeds; of speedups of several seeds, the slowest and the fastest"));
   else parts.push(item("", "bars: 95% intervals"));
   if (!few) parts.push(item("", `intervals are drawn on the frontier only, as there are ${every.length} points`));
-  if (under) parts.push(item("", `${under} variants lie below the axis: double-click the figure to see all`));
+  if (under) parts.push(item("", `below the axis: ${under}; double-click the figure to see all`));
   if (chance === null) parts.push(item("", "no chance line: chance was not measured in these runs"));
   fill("legend", parts);
 }
@@ -329,7 +329,7 @@ function table() {
   const text = (variant) => [label(variant), variant.role, variant.target, variant.settings, ...variant.runs.map((index) => RUNS[index].folder)].join(" ").toLowerCase();
   const variants = members().filter((variant) => (!state.meeting || fits(variant)) && words.every((word) => text(variant).includes(word)));
   const columns = COLUMNS.filter(([key, , value]) => key === "name" || (key === "run" || key === "seeds" ? MANY : members().some((variant) => value(variant) !== null && value(variant) !== undefined && value(variant) !== "")));
-  const fit = (variant) => (fits(variant) ? 1000 : 0) + (speed(variant) ? speed(variant)[0] : 0); // at first, the variants to choose from
+  const fit = (variant) => (fits(variant) ? 1e6 : 0) + (speed(variant) ? speed(variant)[0] : 0); // at first, the variants to choose from
   const [key, way] = state.sort, value = key === "fit" ? fit : (columns.find((column) => column[0] === key) || columns[0])[2];
   const missing = (variant) => value(variant) === null || value(variant) === undefined;
   variants.sort((a, b) => missing(a) - missing(b) || (missing(a) ? 0 : typeof value(a) === "string" ? way * value(a).localeCompare(value(b)) : way * (value(a) - value(b))));
@@ -370,7 +370,8 @@ function heat() {
   const ties = tested ? "= marks a score that a paired test does not distinguish from the teacher's. " : "No paired tests are in these results, so ties with the teacher are not marked. ";
   const least = group().detectable ? `The smallest difference that each split can show, in points: ${Object.entries(group().detectable).map(([task, value]) => `${task} ${fixed(value)}`).join(", ")}.` : "";
   const rest = variants.length - state.heat;
-  fill("heat", note("Mean of each task's metrics, in percent. Blue is above the teacher, orange below; the tint is full at 12 points."), made,
+  const whose = new Set(members().flatMap((variant) => variant.runs)).size > 1 ? " The teacher's scores are means over the runs." : "";
+  fill("heat", note(`Mean of each task's metrics, in percent. Blue is above the teacher, orange below; the tint is full at 12 points.${whose}`), made,
     rest > 0 && el("p", {}, el("button", { type: "button", onclick: () => { state.heat += 5 * PAGE; heat(); } }, `Show more of ${rest}`)), note(ties + least));
 }
 
