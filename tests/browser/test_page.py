@@ -112,6 +112,15 @@ def test_another_input_moves_the_points(opened: Opened, run: Run) -> None:
     assert "At most milliseconds, single texts" in page.locator("#controls").inner_text()
 
 
+def test_a_time_far_below_a_millisecond_is_shown_and_can_be_a_limit(opened: Opened, run: Run) -> None:
+    results = plain(run.results)
+    next(m for m in results["models"] if m["role"] == "student" and m.get("requests"))["requests"]["p50"] = 0.05
+    page = opened([Run("a", decoded(results))])
+    page.select_option("#input", SINGLE_TEXTS)
+    assert "0.050" in page.locator("#rows").inner_text()
+    assert 0.05 < drag(page, "ms", 0.5) < 10
+
+
 def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:
     page = opened([run])
     page.locator("#figure").scroll_into_view_if_needed()

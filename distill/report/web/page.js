@@ -30,6 +30,7 @@ const fill = (id, ...children) => $(id).replaceChildren(...children.flat().filte
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;"); // for plotly
 const formats = [0, 1, 2, 3, 4].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 const fixed = (value, digits = 1) => (value === null || value === undefined ? "-" : formats[digits].format(value));
+const inMs = (value) => fixed(value, value !== null && value !== undefined && value < 1 ? 3 : 1);
 const share = (value) => (value === null || value === undefined ? "-" : value.toFixed(2 - Math.floor(Math.log10(Math.min(value, 1 - value))))); // 3 digits, near 1 of the distance from it
 const note = (text) => el("p", { class: "meta" }, text);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -70,7 +71,7 @@ const where = (variant) => RUNS[variant.runs[0]].folder + (variant.runs.length >
 const within = (value, most) => value !== null && value !== undefined && value <= most;
 const CONDITIONS = [
   ["least", (variant, least) => judged(variant)[0] >= least, (least) => `retain at least ${fixed(least)}%`],
-  ["ms", (variant, most) => within(taken(variant), most), (most) => `take at most ${fixed(most)} ms`],
+  ["ms", (variant, most) => within(taken(variant), most), (most) => `take at most ${inMs(most)} ms`],
   ["mib", (variant, most) => within(variant.mib, most), (most) => `have at most ${fixed(most)} MiB`],
 ];
 const asked = () => CONDITIONS.filter(([key]) => state[key] !== null);
@@ -104,6 +105,7 @@ const shape = (variant) => (variant.role === "teacher" ? ["star", "★", "☆"] 
 function slider(key, title, values, most, digits) {
   const sorted = values.filter((value) => value !== null && value !== undefined && value > 0);
   if (!sorted.length) return el("div", { class: "control" }, el("span", {}, title), note("Not measured."));
+  if (most) digits = Math.max(digits, 1 - Math.floor(Math.log10(Math.min(...sorted)))); // of a limit that may be far below 1
   const step = 10 ** -digits;
   const low = Math.floor(Math.min(...sorted) / step) * step, high = Math.ceil(Math.max(...sorted) / step) * step;
   const log = most && high / low > 4; // sizes and times span decades
@@ -174,7 +176,7 @@ function open(variant, text) {
 }
 function numbers(variant) {
   const parts = [`retains ${shown(kept(variant), 1, "%")}`, `${shown(speed(variant), 2, "x")} as fast`];
-  if (taken(variant) !== null) parts.push(`${fixed(taken(variant))} ms`);
+  if (taken(variant) !== null) parts.push(`${inMs(taken(variant))} ms`);
   if (variant.mib !== null) parts.push(`${fixed(variant.mib)} MiB`);
   return parts.join(", ");
 }
@@ -218,7 +220,7 @@ const SETTINGS = { responsive: true, displaylogo: false, modeBarButtonsToRemove:
 function hover(variant) {
   const lines = [`<b>${plain(label(variant))}</b>`, MANY ? plain(where(variant)) : "", `retained of the score ${shown(variant.raw, 1, "%")}`,
     variant.above ? `retained above chance ${shown(variant.above, 1, "%")}` : "", `speedup ${shown(speed(variant), 2, "x")} with ${plain(state.input)}`,
-    `${fixed(taken(variant))} ms, ${fixed(variant.mib)} MiB`, variant.runs.length > 1 ? `mean of ${variant.runs.length} seeds` : "", "click for more"];
+    `${inMs(taken(variant))} ms, ${fixed(variant.mib)} MiB`, variant.runs.length > 1 ? `mean of ${variant.runs.length} seeds` : "", "click for more"];
   return lines.filter(Boolean).join("<br>");
 }
 function figure() {
@@ -280,7 +282,7 @@ function figure() {
 function asText(bend) {
   const { line, best } = cached;
   const head = ["Variant", "Retained %", "Speedup", "ms", "MiB", ""];
-  $("frontier").lastElementChild.replaceChildren(grid(head, line.map((variant) => [open(variant), shown(kept(variant), 1), shown(speed(variant), 2, "x"), fixed(taken(variant)), fixed(variant.mib),
+  $("frontier").lastElementChild.replaceChildren(grid(head, line.map((variant) => [open(variant), shown(kept(variant), 1), shown(speed(variant), 2, "x"), inMs(taken(variant)), fixed(variant.mib),
     [variant === best && "choice", variant === bend && "knee"].filter(Boolean).join(", ")]), 1));
 }
 function legend(every, few, chance, under) {
@@ -317,8 +319,8 @@ const COLUMNS = [
   ["raw", "Retained %", (variant) => variant.raw && variant.raw[0], (variant) => (variant.failed && !variant.raw ? "failed" : shown(variant.raw, 1))],
   ["above", "Above chance %", (variant) => variant.above && variant.above[0], (variant) => shown(variant.above, 1)],
   ["speedup", "Speedup", (variant) => speed(variant) && speed(variant)[0], (variant) => shown(speed(variant), 2, "x")],
-  ["ms", "ms", (variant) => taken(variant), (variant) => fixed(taken(variant))],
-  ["p95", "p95 ms, single texts", (variant) => variant.requests && variant.requests.p95, (variant) => fixed(variant.requests && variant.requests.p95)],
+  ["ms", "ms", (variant) => taken(variant), (variant) => inMs(taken(variant))],
+  ["p95", "p95 ms, single texts", (variant) => variant.requests && variant.requests.p95, (variant) => inMs(variant.requests && variant.requests.p95)],
   ["mib", "MiB", (variant) => variant.mib, (variant) => fixed(variant.mib)],
   ["parameters", "Parameters, M", (variant) => variant.parameters && variant.parameters / 1e6, (variant) => fixed(variant.parameters && variant.parameters / 1e6, 2)],
   ["seeds", "Seeds", (variant) => variant.runs.length, (variant) => variant.runs.flatMap((index) => RUNS[index].seeds).join(", ")],
@@ -423,7 +425,7 @@ function cost() {
   if (!variants.length || !(columns.length || requests)) return fill("cost", note(!variants.length ? "No variant is chosen." : "Throughput, memory, energy and price were not measured in these runs."));
   const head = ["Variant on the frontier", ...columns.map((column) => column[1]), ...(requests ? ["p50 ms", "p95 ms", "p99 ms", "Requests"] : []), "MiB on disk"];
   const rows = variants.map((variant) => [open(variant), ...columns.map(([key, , digits]) => fixed(variant[key], digits)),
-    ...(requests ? ["p50", "p95", "p99"].map((key) => fixed(variant.requests && variant.requests[key])).concat(fixed(variant.requests && variant.requests.count, 0)) : []), fixed(variant.mib)]);
+    ...(requests ? ["p50", "p95", "p99"].map((key) => inMs(variant.requests && variant.requests[key])).concat(fixed(variant.requests && variant.requests.count, 0)) : []), fixed(variant.mib)]);
   const lacking = [...new Set(variants.filter((variant) => variant.energy_j === null && variant.energy_missing).map((variant) => variant.energy_missing))];
   const price = columns.some(([key]) => key === "cost_per_million") ? "" : "There is no price, as report.hourly_rate was not set. ";
   fill("cost", grid(head, rows, 1, variants.map((variant) => (variant === best ? "chosen" : null))), note(price + (lacking.length ? `Energy is missing: ${lacking.join("; ")}.` : "")));

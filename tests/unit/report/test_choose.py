@@ -22,6 +22,7 @@ from distill.report.__main__ import main
 from distill.report.choose import Ask, choice, compared, least_of, offered, parsed
 from distill.report.loading import loading
 from distill.report.seeds import over_seeds
+from distill.report.table import models_table
 from distill.report.variants import CHOSEN, Run, groups, speedups, variants
 from distill.report.verdict import between
 from distill.report.web.data import page_data
@@ -361,7 +362,7 @@ def test_a_choice_for_single_texts_is_by_their_times(results: Results) -> None:
     found = choice(runs, every, group, Ask(90.0, load="single"))
     assert found["variant"].first == runs[0].results.models[6]
     assert "at 30.00x (29.00 to 31.00) the speed of" in found["sentences"][0]
-    assert f"with {SINGLE_TEXTS})." in found["sentences"][0].partition("(0.5 ms, ")[2]
+    assert f"with {SINGLE_TEXTS})." in found["sentences"][0].partition("(0.500 ms, ")[2]
     assert choice(runs, every, group, Ask(90.0, load="batch")) == choice(runs, every, group, Ask(90.0))
     reference, own = 2.0, 2.0 + 8  # of the teacher in torch, and of the ninth model
     assert every[8].speedup[SINGLE_TEXTS].value == pytest.approx(reference / own)
@@ -475,3 +476,10 @@ def test_a_variant_that_failed_with_the_first_seed_is_taken_from_another(results
     assert shown["failed"] == "no memory"
     assert shown["raw"][0] == 93.1
     assert shown["loading"] == found["loading"]
+
+
+def test_a_time_far_below_a_millisecond_is_not_rounded_to_nothing(results: Results) -> None:
+    results["models"][8]["latency_ms"][1]["median"] = 0.04
+    runs = only(results)
+    assert "(0.040 ms, 22.9 MiB with 8x128)" in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
+    assert models_table(runs[0].results).rows[8][6] == "0.040"
