@@ -191,7 +191,7 @@ function choice() {
   const student = best.role === "teacher" && eligible.find((variant) => variant.role === "student");
   return [
     el("p", { class: "what" }, "Fastest: ", open(best), ` ${numbers(best)}.`),
-    next ? el("p", {}, "Next: ", open(next), ` ${numbers(next)}; ${best.tests[next.id] || "no test compares their scores"}.`) : el("p", {}, "No other variant meets the conditions."),
+    next ? el("p", {}, "Next: ", open(next), ` ${numbers(next)}; ${best.tests[next.id] || (best.runs.length > 1 ? "tests of single runs are in their own reports" : "no test compares their scores")}.`) : el("p", {}, "No other variant meets the conditions."),
     student && student !== next && el("p", {}, "Fastest student: ", open(student), ` ${numbers(student)}.`),
     best.role === "teacher" && !student && members().some((variant) => variant.role === "student") && el("p", {}, "No student meets the conditions."),
     ...loading(best),
