@@ -157,8 +157,8 @@ def _scored(results: Results, model: Model) -> Model:
     if model.role != "teacher" or model.scores:
         return model
     form = (model.scheme.removesuffix(COMPILED), model.backend)
-    every = [each for each in model_rows.of_role(results, "teacher") if _form(each) == form and each.scores]
-    return next(iter(every), None) or model_rows.reference_teacher(results) or model
+    same = (each for each in model_rows.of_role(results, "teacher") if _form(each) == form and each.scores)
+    return next(same, None) or model_rows.reference_teacher(results) or model
 
 
 def _emphasis(model: Model, chosen: Model | None) -> str:
