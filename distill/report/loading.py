@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 
 from distill.config.backends import BACKENDS
 from distill.config.plan import OF_TEACHER
@@ -55,7 +54,7 @@ def loading(run: Run, model: Model) -> Loading:
     typed, asked = _asked(run.results)
     return {
         "path": path,
-        "command": f"{_PREDICT} {shlex.quote(path)} --backend {backend} --scheme {scheme} {typed}",
+        "command": f"{_PREDICT} {quoting.path(path)} --backend {backend} --scheme {scheme} {typed}",
         "code": f'import distill\n\nmodel = distill.load({path!r}, backend="{backend}", scheme="{scheme}")\n{asked}',
         "note": " ".join(notes) or None,
     }
