@@ -21,7 +21,6 @@ from distill.deploy.export.proof import plain_logits
 from distill.deploy.export.push import MARKER, create, exported, preview, repositories, upload
 from distill.errors import ConfigError, UserError
 from distill.models import teacher
-from distill.pipeline import validation
 from distill.pipeline.validation import hydra_errors
 from distill.runtime.storage import run_folder
 
@@ -339,9 +338,3 @@ def test_names_of_repositories(settings: list[str], expected: dict[str, str]) ->
     assert folders == expected
     assert repositories("me/student", folders) == {f"me/student-{name}": folder for name, folder in expected.items()}
     assert repositories("me/student", {"a": "export/a"}) == {"me/student": "export/a"}
-
-
-def test_push_without_an_export_stage_is_refused() -> None:
-    settings = config.load_config(["recipe=distilbert", "pipeline=[adapt]", "push=me/student"])
-    (message,) = validation.settings(settings, "distilbert")
-    assert message.startswith("push: got me/student; must be left out in a pipeline without an export stage")

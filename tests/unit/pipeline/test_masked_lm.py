@@ -19,7 +19,6 @@ from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.given import GivenModels
 from distill.pipeline.context.keys import Keys, needed
 from distill.pipeline.train_steps.transfer import described
-from distill.pipeline.validation.sources import sources
 from tests import tiny
 
 GIVEN = ("recipe=prune", "teacher=hub", "teacher.name=given", "tasks.train=rows.csv", "transfer.masked_lm=a/b")
@@ -50,12 +49,6 @@ def test_other_files_of_it_make_other_models(tmp_path: Path) -> None:
             each.of(step) if stage == "finetune_teacher" else each.without_settings(step) for each in (run, other)
         )
         assert (one != two) is differs
-
-
-@pytest.mark.parametrize(("name", "wrong"), [("a/b", False), ("./missing", True), (".", False)])
-def test_a_path_without_a_folder_is_refused(name: str, wrong: bool) -> None:
-    found = [str(line) for line in sources(config.load_config([*GIVEN[:4], f"transfer.masked_lm={name}"]))]
-    assert any(line.startswith(f"transfer.masked_lm: got {name}; must be a folder") for line in found) is wrong
 
 
 def test_a_smoke_run_downloads_none(tmp_path: Path) -> None:

@@ -492,6 +492,16 @@ def test_sources_and_student(settings: dict[str, Any], expected: str, config: Co
     assert "".join(problems).startswith(expected)
 
 
+@pytest.mark.parametrize(
+    "key", ["teacher.name", "teacher.names", "student.name", "student.tokenizer", "transfer.masked_lm"]
+)
+def test_a_path_of_a_model_is_a_folder(key: str, config: Config) -> None:
+    for name, wrong in (("a/b", False), ("./missing", True), ("/missing/model", True), (".", False)):
+        put(config, key, [name] if key == "teacher.names" else name)
+        line = f"{key}: got {name}; must be a folder that exists, or a name on the hub; check the path"
+        assert (line in validation.settings(config, "distilbert")) is wrong
+
+
 def test_a_scheme_whose_packages_are_not_installed_is_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["distill.pipeline.validation.pipeline"]
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "nncf" else name)
