@@ -243,30 +243,18 @@ def test_visibility_does_not_change_the_run_folder() -> None:
     assert config.load_config(["recipe=task", *settings]).push_private is False
 
 
-def test_a_token_without_write_access_is_refused_before_training(
-    hub: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_token_without_write_access_an_invalid_one_and_offline_mode_are_refused(
+    hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.repositories = {"me/student-order": {}, "me/student-overlap": {}}
+    hub.repositories["me/student"] = {}
     monkeypatch.setenv("HF_TOKEN", "hf_that_reads")
-    with pytest.raises(ConfigError, match=r"push: got me/student-order; .*403"):
-        run(tmp_path, "task", *RUN, "push=me/student")
-    assert not (tmp_path / "run" / "finetune_teacher").exists()
-
-
-def test_an_invalid_token_and_offline_mode_are_refused_before_training(
-    hub: Any, run: Any, cwd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_of_another")
-    with pytest.raises(ConfigError) as caught:
-        run(tmp_path, "task", *RUN, "push=me/student")
-    (message,) = caught.value.messages
-    assert message.startswith("push: got me/student-order; must be a repository")
-    assert "401" in message
-    assert "hf auth login" in message
-    assert not (tmp_path / "run" / "finetune_teacher").exists()
+    with pytest.raises(ConfigError, match=r"push: got me/student; .*403"):
+        create(["me/student"])
+    with pytest.raises(ConfigError, match=r"^push: got me/new; must be a repository.*401.*hf auth login"):
+        create(["me/new"])
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ConfigError, match="offline mode is enabled"):
-        run(tmp_path, "task", *RUN, "push=me/student")
+        create(["me/student"])
 
 
 def test_a_failed_upload_can_be_repeated(hub: Any, run: Any, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
