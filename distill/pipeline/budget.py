@@ -312,7 +312,8 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
             break
         best = label
     wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on {judged_on(ctx.tasks)}"
-    say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
+    named = "the teacher itself" if best == TEACHER.name else best
+    say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {named}.")
     ladder.write_account(account)
     return ctx.plan.only(made)
 
@@ -363,10 +364,6 @@ def judged_on(tasks: Mapping[str, TaskData]) -> str:
     if len(reported) == len(counted):
         return "the reported rows (there are no others to choose on)"
     return f"the development rows, which for {', '.join(reported)} are the reported rows"
-
-
-def _titled(best: str) -> str:
-    return "the teacher itself" if best == TEACHER.name else best
 
 
 def _minutes(seconds: float) -> str:

@@ -212,11 +212,6 @@ def _embedder(step: Step, source: Step) -> Iterator[Line]:
         )
 
 
-def _own_tokens(step: Step) -> bool:
-    """Whether the models of a step have another tokenizer than their teacher."""
-    return step.teacher is not None and step.tokenizer is not tokenizer_of(step.teacher)
-
-
 def _one_per_teacher(step: Step) -> Iterator[Line]:
     """References that do not fit a stage with a model for each of several teachers."""
     settings, key = step.settings, f"stages.{step.stage}"
@@ -331,7 +326,7 @@ def _train(step: Step, stage: Train, config: Config) -> Iterator[Line]:
     yield from _generator(step)
     key = f"stages.{step.stage}"
     facts = TermFacts(
-        own_tokens=_own_tokens(step),
+        own_tokens=step.teacher is not None and step.tokenizer is not tokenizer_of(step.teacher),
         several_teachers=config.teacher.kind == "ensemble",
         windows=config.teacher.window is not None,
         pruned=step.pruner is not None,
