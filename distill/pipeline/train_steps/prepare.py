@@ -252,6 +252,6 @@ def write_manifest(name: str, models: Trained, runtime: Runtime) -> Trained:
     return models
 
 
-def speed(tokens: int, seconds: float) -> float:
-    """Tokens per second."""
-    return tokens / max(seconds, 1e-9)
+def took(steps: int, tokens: int, seconds: float) -> dict[str, Any]:
+    """What trainings took, as fields of `Trained`."""
+    return {"steps": steps, "tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / max(seconds, 1e-9)}
