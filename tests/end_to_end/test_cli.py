@@ -116,7 +116,7 @@ WRONG: list[tuple[list[str], list[str]]] = [
         [RECIPE, "stages.pretrain.temprature=3"],
         [
             "stages.pretrain.temprature: got 3; must be a setting that exists; did you mean "
-            "stages.pretrain.temperature, stages.pretrain.generator, stages.pretrain.teacher?",
+            "stages.pretrain.temperature, stages.pretrain.generator, stages.pretrain.teacher?"
         ],
     ),
     (["temperature=-1"], [NOTHING, "temperature: got -1.0; must be > 0; 2 is usual"]),

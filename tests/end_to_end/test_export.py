@@ -310,10 +310,7 @@ def test_a_teacher_that_was_cached_without_its_card_is_loaded_offline(
     ("settings", "expected"),
     [
         (["recipe=distilbert"], {"a": "export/a", "b": "export/b"}),
-        (
-            ["recipe=embedder"],
-            {"a": "export/a", "b": "export/b", "embedder": "export_embedder/embedder"},
-        ),
+        (["recipe=embedder"], {"a": "export/a", "b": "export/b", "embedder": "export_embedder/embedder"}),
         (
             ["recipe=prune", "target.speedup=[1.5,2]"],
             {"1.5x-a": "export/1.5x/a", "1.5x-b": "export/1.5x/b", "2x-a": "export/2x/a", "2x-b": "export/2x/b"},

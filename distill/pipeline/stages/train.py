@@ -30,14 +30,7 @@ from distill.pipeline.stages.shares import divided
 from distill.pipeline.train_steps.corpus import on_corpus
 from distill.pipeline.train_steps.inputs import Beside, MemberInputs, TrainInputs
 from distill.pipeline.train_steps.layer_map import Average, Origin, averaged, origin
-from distill.pipeline.train_steps.prepare import (
-    Build,
-    forget_training,
-    learning_rate,
-    length,
-    took,
-    write_manifest,
-)
+from distill.pipeline.train_steps.prepare import Build, forget_training, learning_rate, length, took, write_manifest
 from distill.pipeline.train_steps.shared_tasks import on_all_tasks
 from distill.pipeline.train_steps.tasks import rounds
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, learned_weights

@@ -162,8 +162,7 @@ UNCHANGED = Situation(
     lambda case: not (case.plan.builds or case.plan.of(Prune) or case.plan.given_student),
 )
 UNSHAPED = Situation(
-    "where no stage builds or prunes a student",
-    lambda case: case.plan.of(Vocabulary) and UNCHANGED.holds(case),
+    "where no stage builds or prunes a student", lambda case: case.plan.of(Vocabulary) and UNCHANGED.holds(case)
 )
 LEFT_OUT = Situation(
     "where pipeline leaves out {case.left_out[0]}, the prune stage of the recipe",

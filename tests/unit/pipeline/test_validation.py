@@ -258,10 +258,7 @@ def test_an_unknown_setting_is_refused(key: str, near: str, config: Config) -> N
         ({"stages__quantize__start": "pretrain"}, "start: got pretrain; must be a stage with data tasks; "),
         ({"stages__finetune__teacher": "adapt"}, "teacher: got adapt; must be a stage with data tasks, or terms must"),
         ({"stages__quantize__schemes": ["int4"]}, "stages.quantize.schemes: got int4; must be bitsandbytes or bitsa"),
-        (
-            {"stages__quantize__schemes": ["torchao"] * 2},
-            "stages.quantize.schemes: got torchao twice; must name",
-        ),
+        ({"stages__quantize__schemes": ["torchao"] * 2}, "stages.quantize.schemes: got torchao twice; must name"),
         (
             {"stages__quantize__start": "finetune_baseline"},
             "stages.export.quantized: got quantize, which quantizes fine",
@@ -469,10 +466,7 @@ def test_parameters_of_an_optimizer_are_those_of_its_class(config: Config) -> No
         ({"tasks": Tasks(train="a.csv", metrics=[])}, "tasks.metrics: got []; must be one or more of accuracy, "),
         ({"tasks": Tasks(train="a.csv", labels=["yes", "yes"])}, "tasks.labels: got ['yes', 'yes']; must be two "),
         ({"tasks": Tasks(train="a.csv", range=[5, 0])}, "tasks.range: got [5, 0]; must be [lowest, highest]; "),
-        (
-            {"tasks": Tasks(train="a.csv", label=["a"])},
-            "tasks.label: got ['a']; must be one column, or for ",
-        ),
+        ({"tasks": Tasks(train="a.csv", label=["a"])}, "tasks.label: got ['a']; must be one column, or for "),
         ({"tasks": Tasks(train="a.csv", label=3)}, "tasks.label: got 3; must be the name of a column; "),
         ({"tasks": Tasks(train="a.csv", text_pair="b")}, "tasks.text: got nothing; must be set where "),
         ({"tasks": replace(DOCSTRINGS, validation="b.csv")}, "tasks.train: got nothing; must be set with tasks.valid"),
