@@ -52,12 +52,7 @@ def test_other_files_of_it_make_other_models(tmp_path: Path) -> None:
 
 
 def test_a_smoke_run_downloads_none(tmp_path: Path) -> None:
-    from accelerate import Accelerator
-    from rich.console import Console
-
-    from distill.runtime.machine import Machine
-
-    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
+    machine = tiny.machine()
     for name, expected in (("a/b", tmp_path / "random_masked_lm_1"), (str(tmp_path), tmp_path)):
         loaded = config.load_config([*GIVEN[:4], "limit=smoke", f"transfer.masked_lm={name}"])
         given = GivenModels(loaded, machine, tmp_path, lambda: tiny.SENTENCES, False)
