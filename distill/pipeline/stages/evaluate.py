@@ -60,7 +60,6 @@ class EvaluateInputs:
 
 
 def inputs(ctx: Context, step: Step) -> EvaluateInputs:
-    """What an evaluate step reads."""
     fixed = ctx.plan.has_target and ctx.config.target.shape != timing.OWN
     return EvaluateInputs(
         name=step.folder,
