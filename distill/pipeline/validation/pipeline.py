@@ -28,7 +28,7 @@ from distill.config.plan import CONTROLS, GIVEN, STATIC, TEACHER, Given, Plan, S
 from distill.config.schemes import SCHEMES
 from distill.errors import Line, Problem
 from distill.pipeline.validation.baseline import baselines, compared
-from distill.pipeline.validation.rules import nearest
+from distill.pipeline.validation.rules import alike, nearest
 from distill.pipeline.validation.terms import TermFacts, terms
 from distill.runtime import quoting
 
@@ -80,7 +80,6 @@ def _is_name(name: str) -> bool:
 
 
 def _stage_names(config: Config) -> Iterator[Line]:
-    first: dict[str, str] = {}
     for name in config.stages:
         if not _is_name(name):
             yield Problem(
@@ -90,13 +89,7 @@ def _stage_names(config: Config) -> Iterator[Line]:
                 f"and at most {names.LONGEST} bytes, because it names a folder of the run",
                 "rename the stage",
             )
-        elif (other := first.setdefault(names.folded(name), name)) != name:
-            yield Problem(
-                f"stages.{name}",
-                f"{name} beside {other} as names of stages",
-                "differ in more than case, because some file systems have one folder for both",
-                "rename one of the stages",
-            )
+    yield from alike("stages", filter(_is_name, config.stages), "stages")
     for index, name in enumerate(config.pipeline):
         if name not in config.stages:
             yield Problem("pipeline", name, "be in stages", nearest(name, list(config.stages)))
