@@ -109,7 +109,7 @@ def _inputs(ctx: Context, step: Step) -> TrainInputs:
 
     goal = None
     if settings.gates.trained:
-        goal = functools.partial(goal_of_gates, goal_inputs(ctx, step), settings.gates.kind)
+        goal = functools.partial(goal_of_gates, *goal_inputs(ctx, step), settings.gates.kind)
 
     def member(number: int, name: str) -> MemberInputs:
         return MemberInputs(

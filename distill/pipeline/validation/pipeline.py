@@ -23,7 +23,7 @@ from distill.config import (
     names,
 )
 from distill.config.baselines import BASELINE, SELF_TRAINED, expanded
-from distill.config.feature_kinds import FEATURE_KINDS, LOGITS, POOLED
+from distill.config.feature_kinds import LOGITS, POOLED, kinds_of
 from distill.config.plan import CONTROLS, GIVEN, STATIC, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.errors import Line, Problem
@@ -183,15 +183,14 @@ def _one_or_per_task(step: Step, key: str, source: Step) -> Iterator[Line]:
 
 def _outputs(step: Step) -> bool:
     """Whether a term of a stage compares outputs with the teacher's."""
-    every = [term for term in getattr(step.settings, "terms", {}).values() if term.weight > 0]
-    return any(FEATURE_KINDS[term.features].head and term.compare_with == "teacher" for term in every)
+    given = getattr(step.settings, "terms", {})
+    return any(kind.head and given[label].compare_with == "teacher" for label, kind in kinds_of(given).items())
 
 
 def _embedder(step: Step, source: Step) -> Iterator[Line]:
     """A stage on the corpus can be exported only as a sentence embedder, if it was trained on pooled vectors."""
     name, start = step.stage, source.stage
-    terms_of_source = getattr(source.settings, "terms", {}).values()
-    if not any(term.weight > 0 and term.features == POOLED.name for term in terms_of_source):
+    if POOLED not in kinds_of(getattr(source.settings, "terms", {})).values():
         yield Problem(
             f"stages.{name}.start",
             start,
@@ -305,7 +304,7 @@ def _generator(step: Step) -> Iterator[Line]:
     source, where = step.source("generator"), f"stages.{step.stage}.generator"
     if not isinstance(source, Step) or not (step.on_corpus and source.on_corpus):
         return
-    if not any(term.weight > 0 and term.features == LOGITS.name for term in source.settings.terms.values()):
+    if LOGITS not in kinds_of(source.settings.terms).values():
         must = "be a stage with a term on logits, which trains a language model"
         yield Problem(where, source.stage, must, "e.g. adapt")
     elif tokenizer_of(source) is not step.tokenizer:
