@@ -242,15 +242,9 @@ def _role(source: Source | None) -> str | None:
 def _lists(name: str, stage: Stage) -> Iterator[Line]:
     """Problems of settings that are lists of names or shapes."""
     if isinstance(stage, Prune):
-        if not stage.dimensions:
-            yield Problem(
-                f"stages.{name}.dimensions", "[]", f"contain at least one of {', '.join(DIMENSIONS)}", "name one"
-            )
-        yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS)
+        yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS, fewest=1)
     if isinstance(stage, Vocabulary):
-        if not stage.texts:
-            yield Problem(f"stages.{name}.texts", "[]", "contain tasks, corpus or both", "e.g. [tasks]")
-        yield from _names(f"stages.{name}.texts", stage.texts, ("tasks", "corpus"))
+        yield from _names(f"stages.{name}.texts", stage.texts, ("tasks", "corpus"), fewest=1)
     if isinstance(stage, Quantize):
         yield from _names(f"stages.{name}.schemes", stage.schemes, tuple(SCHEMES))
         yield from _installed(f"stages.{name}.schemes", stage.schemes)
@@ -272,8 +266,10 @@ def _installed(key: str, schemes: list[str]) -> Iterator[Line]:
             )
 
 
-def _names(key: str, given: list[str], allowed: tuple[str, ...]) -> Iterator[Line]:
-    """Names that are not allowed, or appear twice."""
+def _names(key: str, given: list[str], allowed: tuple[str, ...], fewest: int = 0) -> Iterator[Line]:
+    """Names that are not allowed, or appear twice; and too few of them."""
+    if len(given) < fewest:
+        yield Problem(key, "[]", f"contain at least one of {', '.join(allowed)}", "name one")
     for index, name in enumerate(given):
         if name not in allowed:
             yield Problem(key, name, f"be {' or '.join(allowed)}", "drop it")
