@@ -10,4 +10,4 @@ from distill.runtime import streams
 __all__ = ["main"]
 
 if __name__ == "__main__":
-    sys.exit(streams.printed(main))
+    sys.exit(streams.printed(main, first=True))

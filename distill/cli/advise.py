@@ -22,7 +22,7 @@ from distill.cli.options import Parser, as_options, count, exit_code
 from distill.config import Config, Target, implied, load_config
 from distill.config.loads import BATCH, LOADS, SINGLE, load_of
 from distill.config.plan import resolve
-from distill.errors import ConfigError, refuse
+from distill.errors import ConfigError, printable, refuse
 from distill.pipeline import validation
 from distill.runtime import quoting as typed
 
@@ -263,14 +263,14 @@ def show_beside(advices: Mapping[str, Advice]) -> None:
     (unit,) = {advice.unit for advice in advices.values()}  # of one command
     table = Table("Teacher", *headers(unit), box=None)
     for teacher, advice in advices.items():
-        name = f"{teacher} (estimates)" if advice.estimated else teacher
+        name = printable(f"{teacher} (estimates)" if advice.estimated else teacher)
         for place, row in enumerate(advice.rows):
             table.add_row("" if place else name, *_cells(row))
     console = Console(width=None if sys.stdout.isatty() else 150, markup=False, emoji=False)  # of names of folders
     console.print(table)
     for teacher, advice in advices.items():
         for line in _missed(advice):
-            console.print(f"{teacher}: {line}", highlight=False)
+            console.print(printable(f"{teacher}: {line}"), highlight=False)
     console.print(
         "A speedup is over the teacher of the same rows. Teachers are timed one after the other, each on texts as its "
         "own tokenizer cuts them: small differences of their milliseconds mean nothing.",

@@ -22,12 +22,16 @@ class Command:
     """The module whose `main` does it. It is imported when it is needed, because some take a second."""
     summary: str
     """One line for `--help`."""
+    first: bool = False
+    """Whether it ends as soon as nobody reads what it prints, as in `streams.printed`."""
 
 
 RUN = "run"
 COMMANDS = {
     RUN: Command("distill.cli.run", "make a smaller model by a recipe, and measure it; the word run may be left out"),
-    "predict": Command("distill.cli.predict", "predictions of a model folder for texts, or for the rows of a file"),
+    "predict": Command(
+        "distill.cli.predict", "predictions of a model folder for texts, or for the rows of a file", first=True
+    ),
     "label": Command("distill.cli.label", "a teacher's outputs for any number of rows, as soft labels"),
     "compare": Command("distill.cli.compare.command", "two models on the rows of a file: agreement, scores, latency"),
     "look": Command("distill.cli.look.command", "what a model, or a teacher and its student, compute from one text"),
@@ -55,7 +59,7 @@ def main() -> int:
     """
     name, *words = sys.argv[1:] or [RUN]
     if name != RUN and name in COMMANDS:
-        return streams.printed(lambda: _main(name)(words, f"{program()} {name}"))
+        return streams.printed(lambda: _main(name)(words, f"{program()} {name}"), COMMANDS[name].first)
     if name != RUN and not _of_a_run(name):
         return streams.printed(lambda: _unknown(name))
     if name == RUN:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from distill.errors import ConfigError, UserError, discreet, listening, printable
 from distill.runtime import quoting
+from distill.runtime.storage import disk_errors
 
 
 class Parser(argparse.ArgumentParser):
@@ -45,6 +46,11 @@ def exit_code(command: Callable[[], object], shown: Callable[[str], str] = str, 
             command()
     except UserError as error:
         say(*map(shown, error.messages))
+        return 2
+    except OSError as error:
+        if (line := disk_errors.problem(error)) is None:
+            raise
+        say(shown(line))
         return 2
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] == "distill":

@@ -6,7 +6,7 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, overload
 
@@ -15,6 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from distill.data import parquet
+from distill.data.files import limited, most_of
+from distill.data.lines import NoRows
 from distill.data.task_types.task_type import check_texts
 from distill.errors import DataError
 
@@ -45,7 +48,7 @@ class Documents(Sequence[str]):
         number, start, end = self._places[index].tolist()
         file = self._files[number]
         file.seek(start)
-        return file.read(end - start).decode("utf-8")
+        return file.read(end - start).decode("utf-8", "replace")  # who reads a file that changes refuses it later
 
     def keep(self, order: NDArray[np.int64]) -> None:
         """Keep the documents with the numbers `order` [n], in this order."""
@@ -71,8 +74,8 @@ def of_parquet(paths: Sequence[Path]) -> Documents:
     Texts are decompressed into a temporary file, which is removed with the documents.
 
     Raises:
-        DataError: for a file that is not parquet, is incomplete or lacks the column, for another type of column, and
-            for a null.
+        DataError: for a file that is not parquet, is incomplete or lacks the column, for another type of column, for a
+            null, and for a small file with texts that would fill the memory.
     """
     with ExitStack() as opened:
         file = opened.enter_context(tempfile.TemporaryFile())
@@ -114,23 +117,21 @@ def _copied(path: Path, to: IO[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    """The column `text` of a parquet file."""
-    row = 0
+    """The column `text` of a parquet file, of which only a part is in memory at a time."""
     try:
-        with pq.ParquetFile(path) as source:
-            names = source.schema_arrow.names
-            if "text" not in names:
-                raise DataError(f"{path}: got columns {names}; must have ['text']; add ['text']")
-            for batch in source.iter_batches(columns=["text"]):
-                column = batch["text"]
-                if pa.types.is_dictionary(column.type) or pa.types.is_string_view(column.type):
-                    column = column.cast(pa.string())
-                check_texts(pa.table({"text": column}), ["text"], path)
-                for text in column.to_pylist():
-                    if text is None:
-                        raise DataError(f"{path}, row {row + 1}: got null in text; must be text; remove the row")
-                    yield text
-                    row += 1
+        names = pq.read_schema(path).names
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path}: got {reason!r}; must be a whole parquet file; copy or fetch it again") from error
+    if "text" not in names:
+        raise DataError(f"{path}: got columns {names}; must have ['text']; add ['text']")
+    row = 0
+    with suppress(NoRows), path.open("rb") as file:
+        most = most_of(file)
+        for batch in limited(parquet.batches(file, str(path), most, columns=["text"]), str(path), most):
+            check_texts(pa.Table.from_batches([batch]), ["text"], path)
+            for text in batch["text"].to_pylist():
+                if text is None:
+                    raise DataError(f"{path}, row {row + 1}: got null in text; must be text; remove the row")
+                yield text
+                row += 1

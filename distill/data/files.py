@@ -331,7 +331,7 @@ def _write(rows: Path, opened: Callable[[], BinaryIO], file: str, reader: Reader
     while True:
         try:
             with _readable(opened, file) as source:
-                batches = _limited(_batches(source, file, reader, schema), file, _most(source))
+                batches = limited(_batches(source, file, reader, schema), file, most_of(source))
                 first = next(batches)
                 with pa.OSFile(str(rows), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
                     for batch in chain([first], batches):
@@ -360,7 +360,7 @@ def streamed(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of an open file, part by part, as from `formats.batches`."""
     reader = partial(formats.batches, separator=_checked_separator(separator))
-    return _limited(_batches(source, file, reader, schema), file, _most(source))
+    return limited(_batches(source, file, reader, schema), file, most_of(source))
 
 
 def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
@@ -372,7 +372,7 @@ def _readable(opened: Callable[[], BinaryIO], file: str) -> BinaryIO:
 
 def _batches(source: BinaryIO, file: str, reader: Reader, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     try:
-        yield from reader(source, file, extension(file), schema=schema, most=_most(source))
+        yield from reader(source, file, extension(file), schema=schema, most=most_of(source))
     except (UserError, Wider):
         raise
     except Exception as error:
@@ -381,14 +381,14 @@ def _batches(source: BinaryIO, file: str, reader: Reader, schema: pa.Schema | No
         raise _unreadable(file, error) from error
 
 
-def _most(source: BinaryIO) -> int:
+def most_of(source: BinaryIO) -> int:
     """Bytes that the rows of an open file may take in memory and on the disk."""
     size = source.seek(0, os.SEEK_END)
     source.seek(0)
     return max(HARMLESS, EXPANSION * size)
 
 
-def _limited(batches: Iterator[pa.RecordBatch], file: str, most: int) -> Iterator[pa.RecordBatch]:
+def limited(batches: Iterator[pa.RecordBatch], file: str, most: int) -> Iterator[pa.RecordBatch]:
     """The batches of a file. Raises DataError if a small file has rows that could fill the disk."""
     read = 0
     for batch in batches:

@@ -87,8 +87,8 @@ class HeldOut:
     texts: NearCopies
     """Texts of development and reported splits of all tasks."""
     rows: Set[Row] = frozenset()
-    """Keys, as from `key`, of the development and reported rows of the task, if its rows have several texts. A row with
-    the texts of a pair in the other order has them too."""
+    """Keys, as from `key`, of the development and reported rows of the task, if its rows have several texts. A pair in
+    the other order is the same row."""
     known: Set[str] = frozenset()
     """Normalized texts of all training rows of the task, if its rows have several texts."""
 

@@ -20,7 +20,7 @@ def unfinished(files: Sequence[str]) -> Iterator[str]:
     for folder in folders:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             units = sum(len(source["units"]) for source in read_json(folder / INSIDE / PLAN, LARGEST)["sources"])
-            there = sum(1 for _ in folder.glob("*.parquet"))
+            there = sum(file.is_file() for file in folder.glob("*.parquet"))
             if there < units:
                 yield (
                     f"only {there:,} of {units:,} files of labels are in {folder}: distill.label has not finished it; "

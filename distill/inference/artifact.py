@@ -163,8 +163,8 @@ def batches_of(dataset: Iterable[Mapping[str, Any]], pad_id: int, size: int = 8,
                 f"dataset: got a {type(entry).__name__} as a row; must be a mapping with input_ids; tokenize the texts"
             )
         given = {name: entry[name] for name in (*INPUTS, *LABELS) if entry.get(name) is not None}
-        if _has_choices(given):
-            given = _of_choices(given, pad_id, left)
+        if _has_sequences(given):
+            given = _of_sequences(given, pad_id, left)
         arrays = _with_labels({name: _array(values) for name, values in given.items()})
         if "input_ids" not in arrays:
             raise DataError(
@@ -195,18 +195,20 @@ def _with_labels(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return arrays | {"labels": np.where(labels == MISSING, np.nan, labels) if number else labels}
 
 
-def _has_choices(given: Mapping[str, Any]) -> bool:
-    """Whether an entry is one row of several sequences, with one label, such as a question with each of its choices."""
+def _has_sequences(given: Mapping[str, Any]) -> bool:
+    """Whether an entry is one row, with one label, of several sequences, such as a question with each of its choices,
+    or of one, such as a text that was tokenized into tensors."""
     ids, label = given.get("input_ids", ()), given.get("labels", given.get("label", ()))
     single = getattr(label, "ndim", int(isinstance(label, list | tuple))) == 0
     return single and len(ids) > 0 and np.ndim(ids[0]) == 1
 
 
-def _of_choices(given: Mapping[str, Any], pad_id: int, left: bool) -> dict[str, Any]:
-    """A row of several sequences as a batch of this row: `input_ids` [1, sequences, L], and so on."""
+def _of_sequences(given: Mapping[str, Any], pad_id: int, left: bool) -> dict[str, Any]:
+    """Such a row as a batch of this row: `input_ids` [1, sequences, L], and so on; [1, L] of one sequence."""
     inputs = [name for name in INPUTS if name in given]
     sequences = [{name: _array(given[name][number]) for name in inputs} for number in range(len(given["input_ids"]))]
-    batch = {name: values[None] for name, values in _padded(sequences, pad_id, left).items()}
+    padded = _padded(sequences, pad_id, left)
+    batch = padded if len(sequences) == 1 else {name: values[None] for name, values in padded.items()}
     return batch | {name: _array(given[name])[None] for name in LABELS if name in given}
 
 

@@ -176,11 +176,12 @@ def stored(folder: Path) -> Plan | None:
     Raises:
         ConfigError: for a folder with other files, and for one of another version.
     """
-    file = folder / INSIDE / PLAN
-    if file.parent.is_symlink():
+    inside = folder / INSIDE
+    file, every = inside / PLAN, (inside, *inside.glob("*"), *inside.glob("[0-9a-f]*/*"))
+    if (link := next((path for path in every if path.is_symlink()), None)) is not None:
         raise ConfigError(
-            f"label.out: got {folder}, whose {INSIDE} is a link; must be a folder, because nothing is written through "
-            "links; choose another"
+            f"label.out: got {folder}, whose {link.relative_to(folder)} is a link; must be none, because nothing is "
+            "written through links; choose another"
         )
     if not file.is_file():
         if folder.exists() and (not folder.is_dir() or any(path.name != INSIDE for path in folder.iterdir())):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ from distill.runtime.storage.leases import Leases
 
 POISON = "poison.json"
 """File that lists the units that failed."""
+_ENDING = ".parquet"
 _ENDED = "the process that labelled it ended without a word, for example because memory was full"
 _GONE = "its file was removed after it was labelled"
 _LONGEST_WAIT = 5.0
@@ -58,7 +60,7 @@ class Work:
         return self.folder / INSIDE / self.stamp / "tries"
 
     def file(self, unit: Unit) -> Path:
-        return self.folder / f"{unit.name}.parquet"
+        return self.folder / f"{unit.name}{_ENDING}"
 
     def check(self) -> None:
         """Raise Changed unless the folder is the one that was begun."""
@@ -83,12 +85,17 @@ class Work:
                 found.append(path.read_text(encoding="utf-8", errors="replace"))
         return found
 
+    def labelled(self) -> set[str]:
+        """Names of the units whose labels are there. A folder, or a link that leads nowhere, has none."""
+        with os.scandir(self.folder) as found:
+            return {each.name.removesuffix(_ENDING) for each in found if each.name.endswith(_ENDING) and each.is_file()}
+
     def open(self) -> list[Unit]:
         """The units that are neither labelled nor given up."""
-        there, failed = {path.name for path in self.folder.iterdir()}, Counter[str]()
+        there, failed = self.labelled(), Counter[str]()
         with suppress(OSError):  # without a failed try there is no such folder
             failed.update(path.name.partition(".")[0] for path in self.tried.iterdir())
-        left = [unit for unit in self.plan.units if self.file(unit).name not in there]
+        left = [unit for unit in self.plan.units if unit.name not in there]
         return [unit for unit in left if failed[unit.name] < self.plan.tries]
 
 
@@ -130,7 +137,7 @@ def run(work: Work, label: Label, told: Callable[[Unit], object], said: Callable
 
 def _is_sick(work: Work, label: Label) -> bool:
     """Whether this process fails for a unit too that was labelled before."""
-    known = next((unit for unit in work.plan.units if work.file(unit).exists()), None)
+    known = next((unit for unit in work.plan.units if work.file(unit).is_file()), None)
     if known is None:
         return True
     try:
@@ -154,12 +161,12 @@ def _sick(work: Work, row: list[Unit], owner: str) -> UserError:
 
 def _one(work: Work, unit: Unit, leases: Leases, label: Label, said: Callable[[str], object]) -> _Outcome:
     """Label a unit, unless another process has it or it is labelled by now."""
-    if work.file(unit).exists() or (taken := leases.take(unit.name)) is None:
+    if work.file(unit).is_file() or (taken := leases.take(unit.name)) is None:
         return "left"
     with leases.renewed(unit.name):
         work.check()
         # It may have been labelled between the look and the lease.
-        if work.file(unit).exists():
+        if work.file(unit).is_file():
             return "left"
         if taken == "expired":
             work.note(unit, f"{leases.owner}-ended", _ENDED)
@@ -172,7 +179,7 @@ def _one(work: Work, unit: Unit, leases: Leases, label: Label, said: Callable[[s
         except Exception as error:
             if disk_errors.problem(error) is not None:
                 raise
-            if work.file(unit).exists():  # by a process that took the lease, because this one stood still
+            if work.file(unit).is_file():  # by a process that took the lease, because this one stood still
                 return "left"
             line = str(error) if isinstance(error, UserError) else reason(error)
             work.note(unit, leases.owner, line)
@@ -200,7 +207,7 @@ def finish(work: Work) -> list[dict[str, Any]]:
     """List the units that are not labelled in `POISON`, and remove what killed processes left of the others. Returns
     the list."""
     work.check()
-    labelled = {path.stem for path in work.folder.glob("*.parquet")}
+    labelled = work.labelled()
     left = [unit for unit in work.plan.units if unit.name not in labelled]
     poison = [
         {"file": unit.source, "first_row": unit.start + 1, "rows": unit.rows, "errors": work.errors(unit) or [_GONE]}

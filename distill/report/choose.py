@@ -16,6 +16,7 @@ from distill.evaluation.results import Results
 from distill.report import model_rows, verdict
 from distill.report.itself import is_teacher
 from distill.report.loading import loading
+from distill.report.table import time_in_ms
 from distill.report.timed import batches
 from distill.report.variants import CHOSEN, Group, Run, Value, Variant
 
@@ -145,7 +146,7 @@ def choice(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: 
         sentences.append("No other variant meets the conditions.")
     if best.first.role == "teacher":
         sentences += _students(runs, variants, group, ask)
-    load = loading(runs[best.best], best.first)
+    load = loading(runs[best.best], best.taken)
     return {"sentences": sentences, "variant": best, "next": second, "loading": load}
 
 
@@ -283,7 +284,7 @@ def _nearest(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask
 
 
 def _size_and_time(variant: Variant, group: Group) -> str:
-    known = [f"{variant.ms[group.input]:.1f} ms"] if group.input in variant.ms else []
+    known = [f"{time_in_ms(variant.ms[group.input])} ms"] if group.input in variant.ms else []
     return ", ".join([*known, *([f"{variant.mib:.1f} MiB"] if variant.mib is not None else [])])
 
 

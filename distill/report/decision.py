@@ -13,7 +13,7 @@ from distill.report import averages, headline, kept, model_rows, verdict
 from distill.report.choose import Ask, choice, least_of, numbers, offered
 from distill.report.itself import is_teacher
 from distill.report.loading import Loading, loading
-from distill.report.table import Table, number, times, with_interval
+from distill.report.table import Table, number, time_in_ms, times, with_interval
 from distill.report.timed import at, median, reported_input
 from distill.report.variants import Group, Run, Variant, groups, variants
 
@@ -134,7 +134,7 @@ def _table(results: Results, chosen: Model | None) -> Table:
             "100.0"
             if scored.role == "teacher" and scored.retained is None
             else with_interval(number(model_rows.retained(scored)), model_rows.interval(scored, "retained"), 1),
-            number(median(model, shape)),
+            time_in_ms(median(model, shape)),
             with_interval(times(model_rows.speedup(model)), model_rows.interval(model, "speedup"), 2),
             number(model.size_mib),
         )
@@ -157,8 +157,8 @@ def _scored(results: Results, model: Model) -> Model:
     if model.role != "teacher" or model.scores:
         return model
     form = (model.scheme.removesuffix(COMPILED), model.backend)
-    every = [each for each in model_rows.of_role(results, "teacher") if _form(each) == form and each.scores]
-    return next(iter(every), None) or model_rows.reference_teacher(results) or model
+    same = (each for each in model_rows.of_role(results, "teacher") if _form(each) == form and each.scores)
+    return next(same, None) or model_rows.reference_teacher(results) or model
 
 
 def _emphasis(model: Model, chosen: Model | None) -> str:

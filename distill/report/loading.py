@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 
 from distill.config.backends import BACKENDS
 from distill.config.plan import OF_TEACHER
@@ -54,7 +53,7 @@ def loading(run: Run, model: Model) -> Loading:
         notes.insert(0, f"It was scored and timed as {variant(model)}; distill.load computes in float32.")
     return {
         "path": path,
-        "command": f"{_PREDICT} {shlex.quote(path)} --backend {backend} --scheme {scheme} {_asked(run.results)[0]}",
+        "command": f"{_PREDICT} {quoting.path(path)} --backend {backend} --scheme {scheme} {_asked(run.results)[0]}",
         "code": _code(path, backend, scheme, _asked(run.results)[1]),
         "note": " ".join(notes) or None,
     }

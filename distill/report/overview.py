@@ -263,13 +263,15 @@ def table(shown: Sequence[Entry]) -> Table:
         remarks += [f"#{index} failed: {m.failed}" for m in entry.models if m.failed]
         if model_rows.where(entry.runs[0], first):
             remarks.append(f"#{index} ran on the CPU, not on the {entry.runs[0].gpu}.")
+    references = dict.fromkeys(model_rows.reference(run) for entry in shown for run in entry.runs)
+    over = " or ".join(references or [model_rows.REFERENCE]).replace("the teacher's", "that teacher's")
     notes = [
         *common_settings(shown),
         "One run: value [95% interval]. Several seeds: mean, the 95% interval of retained % over rows and seeds "
         "together, and in parentheses the value of each run, in the order of the seeds (- for a run without one), or "
         f"of more than {FEW} the lowest and the highest.",
-        "Retained %: the model's macro score as a percentage of the score of its run's teacher. Speedup: over that "
-        "teacher's fastest float32 variant, on the machine of the run; shapes such as 8x128 are batch x length. "
+        "Retained %: the model's macro score as a percentage of the score of its run's teacher. Speedup: over "
+        f"{over}, on the machine of the run; shapes such as 8x128 are batch x length. "
         "Compare rows only if their runs have the same teacher and average the same tasks.",
         *(note for name, runs in _groups(shown) for note in different_versions(short[name], runs)),
         *(note for name, runs in _groups(shown) for note in same_tasks.note(short[name], runs)),

@@ -36,6 +36,11 @@ def number(value: float | UnsetType | None, digits: int = 1) -> str:
     return "-" if value is None or value is UNSET else f"{value:,.{digits}f}"
 
 
+def time_in_ms(value: float | None) -> str:
+    """Three digits of a time below one millisecond, such as that of a static model for a text."""
+    return number(value, 3 if value is not None and value < 1 else 1)
+
+
 def times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}x"
 
@@ -64,7 +69,7 @@ def models_table(results: Results) -> Table:
             m.scheme,
             millions(m.parameters),
             number(m.size_mib),
-            number(median(m, shape)),
+            time_in_ms(median(m, shape)),
             number(m.macro),
             _retained(m),
             *([_above(m)] if above else []),

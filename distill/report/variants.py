@@ -105,6 +105,11 @@ class Variant:
         ]
         return self.runs[max(range(len(kept)), key=lambda place: (kept[place] or 0.0, -place))]
 
+    @property
+    def taken(self) -> Model:
+        """The model of that run: the first one may have failed."""
+        return self.models[self.runs.index(self.best)]
+
 
 @dataclass(frozen=True)
 class Group:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from distill.config.loads import SINGLE_TEXTS
 from distill.report.choose import Ask, choice, least_of, offered
 from distill.report.variants import Run, groups, variants
 from distill.runtime.storage.structs import plain
@@ -105,6 +107,18 @@ def test_another_input_moves_the_points(opened: Opened, run: Run) -> None:
     ratio = {variant: x for variant, x, *_ in after}
     assert all(ratio[variant] == pytest.approx(x * 0.8 / 0.9, rel=1e-3) for variant, x, *_ in before)
     assert "1x128" in page.locator("#figure").inner_text()
+    page.select_option("#input", SINGLE_TEXTS)
+    assert "single texts" in page.locator("#figure").inner_text()
+    assert "At most milliseconds, single texts" in page.locator("#controls").inner_text()
+
+
+def test_a_time_far_below_a_millisecond_is_shown_and_can_be_a_limit(opened: Opened, run: Run) -> None:
+    results = plain(run.results)
+    next(m for m in results["models"] if m["role"] == "student" and m.get("requests"))["requests"]["p50"] = 0.05
+    page = opened([Run("a", decoded(results))])
+    page.select_option("#input", SINGLE_TEXTS)
+    assert "0.050" in page.locator("#rows").inner_text()
+    assert 0.05 < drag(page, "ms", 0.5) < 10
 
 
 def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:
@@ -132,6 +146,23 @@ def test_a_click_on_a_point_opens_its_panel(opened: Opened, run: Run) -> None:
     assert run.results.command.split()[3] in panel
     page.keyboard.press("Escape")
     assert not page.locator("#panel").is_visible()
+
+
+def test_the_panel_has_the_teacher_of_its_own_run(opened: Opened, run: Run) -> None:
+    other = plain(run.results)
+    other["command"] += " stages.finetune_teacher.epochs=1"
+    teacher = next(model for model in other["models"] if model["role"] == "teacher" and model["scores"])
+    for metrics in teacher["scores"].values():
+        metrics |= {metric: value - 20 for metric, value in metrics.items()}
+    runs = [run, Run("b", decoded(other))]
+    page = opened(runs)
+    student = next(v for v in enumerate(variants(runs)) if v[1].runs == (1,) and v[1].first.role == "student")[0]
+    page.evaluate("place => panel(VARIANTS[place])", student)
+    task, metrics = next(iter(teacher["scores"].items()))
+    metric, value = next(iter(metrics.items()))
+    cells = [row.locator("td").all_inner_texts() for row in page.locator("#panel tbody tr").all()]
+    (shown,) = (float(row[3]) for row in cells if row[:2] == [task, metric])
+    assert shown == pytest.approx(value, abs=0.06)
 
 
 def test_the_table_sorts_and_filters(opened: Opened, run: Run) -> None:
@@ -171,6 +202,18 @@ def test_ties_are_marked_and_every_section_has_its_data(opened: Opened, run: Run
     assert page.locator("#frontier tbody tr").count() == len([p for p in points(page) if p[3] == 1])
 
 
+def test_rows_on_which_several_students_differ_name_the_student(opened: Opened, run: Run) -> None:
+    rows = disagreeing(["cola"], 2)
+    named = [replace(row, name=f"student {n}", scheme="int8", backend="torch") for n, row in enumerate(rows)]
+    page = opened([Run("a", run.results, named)])
+    first = page.locator("#disagreements tbody tr td:first-child").all_inner_texts()
+    assert first == ["student 0, int8 torch", "student 1, int8 torch"]
+    page.fill("#mib-box", "0.1")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('No variant meets')")
+    for section in ("waterfall", "cost", "disagreements"):
+        assert page.locator(f"#{section}").inner_text() == "No variant is chosen."
+
+
 def test_results_of_before_state_what_is_missing(opened: Opened) -> None:
     runs = [Run(name, decoded(committed(name))) for name in ("own-answers", "own-sentiment", "own-names")]
     page = opened(runs)
@@ -199,6 +242,21 @@ def test_where_no_variant_meets_the_sliders_each_condition_is_counted(opened: Op
     shown = page.locator("#choice").inner_text()
     counted = f"a retained share: {any_}; that retain at least 97.0%: {retaining}; that have at most 20.0 MiB: {small}."
     assert counted in shown
+
+
+def test_how_the_choice_is_made_is_said(opened: Opened, run: Run) -> None:
+    results = plain(run.results)
+    for model in results["models"]:
+        if kept := model.get("retained"):
+            kept["development"] = kept["headline"]
+    page = opened([Run("a", decoded(results))])
+    page.fill("#least-box", "85")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('at least 85.0%')")
+    assert "by the scores on the development rows" in page.locator("#choice").inner_text()
+    page.select_option("#kind", "above")
+    assert "with the same scores that are shown" in page.locator("#choice").inner_text()
+    page.fill("#least-box", "0")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('made without any score')")
 
 
 def test_texts_stay_texts(opened: Opened, run: Run) -> None:

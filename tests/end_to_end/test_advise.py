@@ -112,6 +112,14 @@ def test_a_name_with_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture[st
         assert f"\n{name}: 8x is out of reach" in out
 
 
+def test_a_name_is_no_command_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
+    advise.show_beside({"a\x1b]0;x\x07\u202e": advise.Advice([row], False, {8.0: 5.5})})
+    out = capsys.readouterr().out
+    assert out.count(r"a\x1b]0;x\x07\u202e") == 2
+    assert not [character for character in out if not character.isprintable() and character != "\n"]
+
+
 def test_what_no_size_of_a_teacher_reaches_is_said_of_each(capsys: pytest.CaptureFixture[str]) -> None:
     row = advise.Row("the teacher", "torch fp32", 8.0, 1.0, 1.0, 90.0)
     advise.show_beside({"one": advise.Advice([row], False, {}), "two": advise.Advice([row], True, {8.0: 5.5})})

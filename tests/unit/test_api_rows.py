@@ -268,6 +268,7 @@ def test_a_text_that_was_tokenized_into_tensors_is_a_row() -> None:
     tensors = [{**TOKENIZER(text, return_tensors="pt"), "labels": n % 3} for n, text in enumerate(SENTENCES)]
     found, expected = (distill.evaluate({"model": model}, rows) for rows in (tensors, ROWS))
     assert found[0]["scores"] == expected[0]["scores"]
+    assert distill.prune(model, tensors, layers=1).config.num_hidden_layers == 1
 
 
 def test_a_batch_that_is_not_padded_is_refused() -> None:

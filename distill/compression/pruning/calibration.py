@@ -31,7 +31,7 @@ def with_loss(model: Any, collated: Sequence[Mapping[str, Tensor]]) -> tuple[lis
             f"calibration: got a {type(wrong[0]).__name__} as a batch; must be a mapping with input_ids; put a single "
             "batch into a list, and name a split of several"
         )
-    if any(getattr(each.get("input_ids"), "ndim", 1) == 1 for each in collated):  # rows, which are padded here
+    if any(map(_is_row, collated)):  # rows, which are padded here
         padded = batches_for(model.config, collated)
         device = next(model.parameters()).device
         collated = [{k: torch.from_numpy(v).to(device) for k, v in batch.items()} for batch in padded]
@@ -42,6 +42,12 @@ def with_loss(model: Any, collated: Sequence[Mapping[str, Tensor]]) -> tuple[lis
         if not len(batch["labels"]) or len(batch.get("labelled", batch["labels"])) < len(batch["labels"]):
             raise DataError("calibration: got a batch with rows without labels; must have labels; leave those rows out")
     return batches, _of_masked_tokens if kind is None else partial(row_loss, kind)
+
+
+def _is_row(entry: Mapping[str, Any]) -> bool:
+    """Whether this is one row: its tokens have one dimension or, as tensors of a single text, its label has none."""
+    label = entry.get("labels", entry.get("label"))
+    return getattr(entry.get("input_ids"), "ndim", 1) == 1 or (label is not None and not getattr(label, "ndim", 0))
 
 
 def _of_masked_tokens(model: Any, batch: Batch) -> Tensor:

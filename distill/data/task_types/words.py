@@ -20,7 +20,7 @@ UNSPACED = (
 MARKS = "".join(mark for mark in map(chr, range(0x300, 0xAC00)) if unicodedata.category(mark)[0] == "M")
 MARKS += "\ufb1e\ufe00-\ufe0f\ufe20-\ufe2f\uff9e\uff9f"
 """Characters that belong to the letter before them: vowels of Hindi and Tamil, tones of Thai, points of Arabic and
-Hebrew, and accents that are characters of their own. `\\w` has none of them."""
+Hebrew, and accents that are characters of their own. `\\w` has none of them but the two of halfwidth Japanese."""
 
 LETTER = rf"[{UNSPACED}][{MARKS}]*"
 """A letter of a script without spaces between words."""

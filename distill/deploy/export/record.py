@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -168,7 +169,7 @@ def located(folder: str | Path) -> Path:
         ConfigError: for a path without a folder, and for a folder that has no exported folder or several.
     """
     path = Path(folder)
-    if not path.is_dir():
+    if not os.path.isdir(path):  # also of a long text in its place
         raise ConfigError(f"folder: got {folder}; must be a local folder; check the path (from {Path.cwd()})")
     check_adapter(path)
     of_run = (path / atomic.CLAIM).exists()  # whose own config.json has its settings

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from distill.errors import DataError
 from distill.models.families.records import FAMILIES
-from distill.models.readable import check_size
+from distill.models.readable import check_size, readable
 from distill.runtime import quoting
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -41,9 +41,13 @@ HEADS = ("model_head.pkl", "model_head.joblib", "config_setfit.json")
 def check_adapter(folder: Path) -> None:
     """Raise DataError for a folder with an adapter, alone or beside its base, because the model's weights are in
     both."""
-    file = folder / ADAPTER
-    if not file.is_file():
-        return
+    if (file := folder / ADAPTER).is_file():
+        with readable(file, "a file of peft; merge the adapter into its base, or remove this file"):
+            _refuse(folder, file)
+
+
+def _refuse(folder: Path, file: Path) -> NoReturn:
+    """Raise the error about the adapter whose settings are in a file of any content."""
     settings = _json(file)
     base = settings.get("base_model_name_or_path")
     beside = (

@@ -168,7 +168,9 @@ def check_no_prompt(folder: str | Path) -> None:
     """Raise DataError for a cross-encoder that puts a prompt before every pair of texts."""
     stored = settings_of(Path(folder) / MODEL)
     default = stored.get("default_prompt_name") if stored.get("model_type") == "CrossEncoder" else None
-    if default is not None and (text := (stored.get("prompts") or {}).get(default)):
+    with readable(folder):
+        text = (stored.get("prompts") or {}).get(default) if default is not None else None
+    if text:
         raise DataError(
             f"{Path(folder) / MODEL}: got a cross-encoder with the default prompt {text!r}; must be without one, "
             "because pairs of texts have no prompts; choose another"

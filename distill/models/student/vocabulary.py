@@ -45,11 +45,10 @@ def pieces(new: Any, old: Any) -> list[list[int]]:
     unknown = old.unk_token_id if old.unk_token_id is not None else old.pad_token_id
     rows = []
     for token, text, ids in zip(tokens, texts, encoded, strict=True):
-        part = None if text.startswith(" ") else f"##{text}" if wordpiece[1] else text
-        if not same and part == text and old.convert_tokens_to_string([part]) != text:  # bytes of another text
-            part = None
-        exact = token if same else part
-        rows.append([vocabulary[exact]] if exact in vocabulary else ids or [unknown])
+        exact = token if same else None if text.startswith(" ") else f"##{text}" if wordpiece[1] else text
+        # A letter in the vocabulary of a tokenizer of bytes stands for a byte, which may be one of another text.
+        found = exact in vocabulary and (wordpiece[1] or old.convert_tokens_to_string([exact]).strip() == text.strip())
+        rows.append([vocabulary[exact]] if found else ids or [unknown])
     for name in reversed(_SPECIAL):
         if (new_id := getattr(new, name)) is not None:
             old_id = getattr(old, name)

@@ -45,9 +45,8 @@ _DETAILS = (
     "by_length",
     "near_constant",
     "energy_missing",
-    "failed",
 )
-"""Facts of a model that are shown for the first of several seeds."""
+"""Facts of a model that are shown for the first of several seeds in which it did not fail."""
 _ROWS_OF_MANY = 10
 """Disagreements of each task that a page on several runs contains."""
 
@@ -187,7 +186,8 @@ def _value(value: Value | None) -> list[Any] | None:
 
 
 def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, Any]:
-    first = variant.first
+    first = next((model for model in variant.models if not model.failed), variant.first)
+    failed = next((model.failed for model in variant.models if model.failed), "")
     itself = first.role == "student" and is_teacher(runs[variant.best].results, first)
     own = {"name": "teacher", "role": "teacher"} if itself else {}
     scored = [model.scores for model in variant.models if model.scores]
@@ -195,6 +195,7 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
         **{key: getattr(first, key) for key in ("name", "role", "step", "target", "scheme", "backend")},
         **own,
         "offered": first.role in CHOSEN,
+        "faster": first.role == "teacher",  # whether it is offered only where it is faster than in float32
         "group": variant.group,
         "runs": variant.runs,
         "settings": settings,
@@ -208,6 +209,7 @@ def _variant(runs: Sequence[Run], variant: Variant, settings: str) -> dict[str, 
         "mib": variant.mib,
         **{key: mean_of(getattr(model, key) for model in variant.models) for key in _NUMBERS},
         **{key: value for key in _DETAILS if (value := getattr(first, key))},
+        **({"failed": failed} if failed else {}),
         "scores": {task: means([scores[task] for scores in scored if task in scores]) for task in keys(scored)},
-        "loading": loading(runs[variant.best], first),
+        "loading": loading(runs[variant.best], variant.taken),
     }

@@ -30,6 +30,7 @@ const fill = (id, ...children) => $(id).replaceChildren(...children.flat().filte
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;"); // for plotly
 const formats = [0, 1, 2, 3, 4].map((digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
 const fixed = (value, digits = 1) => (value === null || value === undefined ? "-" : formats[digits].format(value));
+const inMs = (value) => fixed(value, value !== null && value !== undefined && value < 1 ? 3 : 1);
 const share = (value) => (value === null || value === undefined ? "-" : value.toFixed(2 - Math.floor(Math.log10(Math.min(value, 1 - value))))); // 3 digits, near 1 of the distance from it
 const note = (text) => el("p", { class: "meta" }, text);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -59,16 +60,18 @@ const cached = { members: [], targets: [], // of the group that is shown
 const group = () => DATA.groups[state.group];
 const members = () => cached.members;
 const kept = (variant) => (state.above ? variant.above : variant.raw);
-const judged = (variant) => (state.above ? variant.developmentAbove : variant.development) || kept(variant); // choices are made by it
+const apart = (variant) => (state.above ? variant.developmentAbove : variant.development); // on the development rows
+const judged = (variant) => apart(variant) || kept(variant); // choices are made by it
 const speed = (variant) => variant.speedup[state.input] || null;
-const offered = (variant) => variant.offered && (variant.role !== "teacher" || speed(variant)[0] > 1); // else float32 is faster
+const offered = (variant) => variant.offered && (!variant.faster || speed(variant)[0] > 1); // else float32 is faster
 const taken = (variant) => variant.ms[state.input] ?? null;
 const label = (variant) => `${variant.name}, ${variant.scheme} ${variant.backend}`;
+const brief = (input) => (/^\d+x\d+$/.test(input) ? input : (input || "").startsWith("single texts") ? "single texts" : "own lengths");
 const where = (variant) => RUNS[variant.runs[0]].folder + (variant.runs.length > 1 ? ` and ${variant.runs.length - 1} more` : "");
 const within = (value, most) => value !== null && value !== undefined && value <= most;
 const CONDITIONS = [
   ["least", (variant, least) => judged(variant)[0] >= least, (least) => `retain at least ${fixed(least)}%`],
-  ["ms", (variant, most) => within(taken(variant), most), (most) => `take at most ${fixed(most)} ms`],
+  ["ms", (variant, most) => within(taken(variant), most), (most) => `take at most ${inMs(most)} ms`],
   ["mib", (variant, most) => within(variant.mib, most), (most) => `have at most ${fixed(most)} MiB`],
 ];
 const asked = () => CONDITIONS.filter(([key]) => state[key] !== null);
@@ -102,6 +105,7 @@ const shape = (variant) => (variant.role === "teacher" ? ["star", "★", "☆"] 
 function slider(key, title, values, most, digits) {
   const sorted = values.filter((value) => value !== null && value !== undefined && value > 0);
   if (!sorted.length) return el("div", { class: "control" }, el("span", {}, title), note("Not measured."));
+  if (most) digits = Math.max(digits, 1 - Math.floor(Math.log10(Math.min(...sorted)))); // of a limit that may be far below 1
   const step = 10 ** -digits;
   const low = Math.floor(Math.min(...sorted) / step) * step, high = Math.ceil(Math.max(...sorted) / step) * step;
   const log = most && high / low > 4; // sizes and times span decades
@@ -141,8 +145,8 @@ function controls() {
     const which = picker("group", "Runs with the same tasks, teacher and machine", options, String(state.group), (value) => { start(Number(value)); $("group").focus(); });
     parts.push(which);
   }
-  parts.push(slider("least", `At least retained, % ${state.above ? "above chance" : "of the score"}`, amounts((variant) => kept(variant)[0]), false, 1));
-  parts.push(slider("ms", `At most milliseconds, ${/^\d+x\d+$/.test(state.input) ? state.input : "own lengths"}`, amounts(taken), true, 1));
+  parts.push(slider("least", `At least retained, % ${state.above ? "above chance" : "of the score"}`, amounts((variant) => judged(variant)[0]), false, 1));
+  parts.push(slider("ms", `At most milliseconds, ${brief(state.input)}`, amounts(taken), true, 1));
   parts.push(slider("mib", "At most MiB", amounts((variant) => variant.mib), true, 1));
   parts.push(picker("kind", "Retained is a share of", [["raw", "the teacher's score"],
     ["above", `what that score has above chance${noChance ? " (not measured in these runs)" : ""}`, noChance]],
@@ -172,7 +176,7 @@ function open(variant, text) {
 }
 function numbers(variant) {
   const parts = [`retains ${shown(kept(variant), 1, "%")}`, `${shown(speed(variant), 2, "x")} as fast`];
-  if (taken(variant) !== null) parts.push(`${fixed(taken(variant))} ms`);
+  if (taken(variant) !== null) parts.push(`${inMs(taken(variant))} ms`);
   if (variant.mib !== null) parts.push(`${fixed(variant.mib)} MiB`);
   return parts.join(", ");
 }
@@ -187,12 +191,12 @@ function choice() {
   const student = best.role === "teacher" && eligible.find((variant) => variant.role === "student");
   return [
     el("p", { class: "what" }, "Fastest: ", open(best), ` ${numbers(best)}.`),
-    next ? el("p", {}, "Next: ", open(next), ` ${numbers(next)}; ${best.tests[next.id] || "no test compares their scores"}.`) : el("p", {}, "No other variant meets the conditions."),
+    next ? el("p", {}, "Next: ", open(next), ` ${numbers(next)}; ${best.tests[next.id] || (best.runs.length > 1 ? "tests of single runs are in their own reports" : "no test compares their scores")}.`) : el("p", {}, "No other variant meets the conditions."),
     student && student !== next && el("p", {}, "Fastest student: ", open(student), ` ${numbers(student)}.`),
-    best.role === "teacher" && !student && el("p", {}, "No student meets the conditions."),
+    best.role === "teacher" && !student && members().some((variant) => variant.role === "student") && el("p", {}, "No student meets the conditions."),
     ...loading(best),
     el("p", { class: "meta" }, `${eligible.length} of ${placed.length} scored variants ${conditions.map(([key, , text]) => text(state[key])).join(" and ") || "are students or teachers"}. The choice is made `
-      + (best.development ? "by the scores on the development rows; those that are shown played no part in it."
+      + (state.least === null ? "without any score." : apart(best) ? "by the scores on the development rows; those that are shown played no part in it."
         : "with the same scores that are shown, so expect the chosen variant to retain slightly less on new rows.")),
   ];
 }
@@ -216,7 +220,7 @@ const SETTINGS = { responsive: true, displaylogo: false, modeBarButtonsToRemove:
 function hover(variant) {
   const lines = [`<b>${plain(label(variant))}</b>`, MANY ? plain(where(variant)) : "", `retained of the score ${shown(variant.raw, 1, "%")}`,
     variant.above ? `retained above chance ${shown(variant.above, 1, "%")}` : "", `speedup ${shown(speed(variant), 2, "x")} with ${plain(state.input)}`,
-    `${fixed(taken(variant))} ms, ${fixed(variant.mib)} MiB`, variant.runs.length > 1 ? `mean of ${variant.runs.length} seeds` : "", "click for more"];
+    `${inMs(taken(variant))} ms, ${fixed(variant.mib)} MiB`, variant.runs.length > 1 ? `mean of ${variant.runs.length} seeds` : "", "click for more"];
   return lines.filter(Boolean).join("<br>");
 }
 function figure() {
@@ -241,7 +245,7 @@ function figure() {
   }));
   traces.unshift({ x: line.map((variant) => speed(variant)[0]), y: line.map((variant) => kept(variant)[0]), mode: "lines", type: "scatter", hoverinfo: "skip", line: { color: style("--soft"), width: 1.5 } });
   const chance = state.above ? 0 : group().chance;
-  const narrow = $("figure").clientWidth < 600, input = state.input.length > 24 ? "own lengths" : plain(state.input);
+  const narrow = $("figure").clientWidth < 600, input = plain(brief(state.input));
   const plan = layout(narrow ? `speedup, ${input}` : `speedup over ${group().reference}, ${input}`, `retained %${state.above ? ", above chance" : ""}`);
   const levels = every.map((variant) => kept(variant)[0]);
   const reach = line.flatMap((variant) => [kept(variant)[1], kept(variant)[2]]).filter((end) => end !== null);
@@ -278,7 +282,7 @@ function figure() {
 function asText(bend) {
   const { line, best } = cached;
   const head = ["Variant", "Retained %", "Speedup", "ms", "MiB", ""];
-  $("frontier").lastElementChild.replaceChildren(grid(head, line.map((variant) => [open(variant), shown(kept(variant), 1), shown(speed(variant), 2, "x"), fixed(taken(variant)), fixed(variant.mib),
+  $("frontier").lastElementChild.replaceChildren(grid(head, line.map((variant) => [open(variant), shown(kept(variant), 1), shown(speed(variant), 2, "x"), inMs(taken(variant)), fixed(variant.mib),
     [variant === best && "choice", variant === bend && "knee"].filter(Boolean).join(", ")]), 1));
 }
 function legend(every, few, chance, under) {
@@ -294,7 +298,7 @@ function legend(every, few, chance, under) {
   if (every.some((variant) => variant.runs.length > 1)) parts.push(item("", "bars: 95% intervals, over rows and seeds; of speedups of several seeds, the slowest and the fastest"));
   else parts.push(item("", "bars: 95% intervals"));
   if (!few) parts.push(item("", `intervals are drawn on the frontier only, as there are ${every.length} points`));
-  if (under) parts.push(item("", `${under} variants lie below the axis: double-click the figure to see all`));
+  if (under) parts.push(item("", `below the axis: ${under}; double-click the figure to see all`));
   if (chance === null) parts.push(item("", "no chance line: chance was not measured in these runs"));
   fill("legend", parts);
 }
@@ -312,11 +316,11 @@ const COLUMNS = [
   ["run", "Run", (variant) => where(variant), null, true],
   ["role", "Role", (variant) => variant.role, null, true],
   ["target", "Target", (variant) => variant.target || "", null, true],
-  ["raw", "Retained %", (variant) => variant.raw && variant.raw[0], (variant) => (variant.failed ? "failed" : shown(variant.raw, 1))],
+  ["raw", "Retained %", (variant) => variant.raw && variant.raw[0], (variant) => (variant.failed && !variant.raw ? "failed" : shown(variant.raw, 1))],
   ["above", "Above chance %", (variant) => variant.above && variant.above[0], (variant) => shown(variant.above, 1)],
   ["speedup", "Speedup", (variant) => speed(variant) && speed(variant)[0], (variant) => shown(speed(variant), 2, "x")],
-  ["ms", "ms", (variant) => taken(variant), (variant) => fixed(taken(variant))],
-  ["p95", "p95 ms, single texts", (variant) => variant.requests && variant.requests.p95, (variant) => fixed(variant.requests && variant.requests.p95)],
+  ["ms", "ms", (variant) => taken(variant), (variant) => inMs(taken(variant))],
+  ["p95", "p95 ms, single texts", (variant) => variant.requests && variant.requests.p95, (variant) => inMs(variant.requests && variant.requests.p95)],
   ["mib", "MiB", (variant) => variant.mib, (variant) => fixed(variant.mib)],
   ["parameters", "Parameters, M", (variant) => variant.parameters && variant.parameters / 1e6, (variant) => fixed(variant.parameters && variant.parameters / 1e6, 2)],
   ["seeds", "Seeds", (variant) => variant.runs.length, (variant) => variant.runs.flatMap((index) => RUNS[index].seeds).join(", ")],
@@ -327,7 +331,7 @@ function table() {
   const text = (variant) => [label(variant), variant.role, variant.target, variant.settings, ...variant.runs.map((index) => RUNS[index].folder)].join(" ").toLowerCase();
   const variants = members().filter((variant) => (!state.meeting || fits(variant)) && words.every((word) => text(variant).includes(word)));
   const columns = COLUMNS.filter(([key, , value]) => key === "name" || (key === "run" || key === "seeds" ? MANY : members().some((variant) => value(variant) !== null && value(variant) !== undefined && value(variant) !== "")));
-  const fit = (variant) => (fits(variant) ? 1000 : 0) + (speed(variant) ? speed(variant)[0] : 0); // at first, the variants to choose from
+  const fit = (variant) => (fits(variant) ? 1e6 : 0) + (speed(variant) ? speed(variant)[0] : 0); // at first, the variants to choose from
   const [key, way] = state.sort, value = key === "fit" ? fit : (columns.find((column) => column[0] === key) || columns[0])[2];
   const missing = (variant) => value(variant) === null || value(variant) === undefined;
   variants.sort((a, b) => missing(a) - missing(b) || (missing(a) ? 0 : typeof value(a) === "string" ? way * value(a).localeCompare(value(b)) : way * (value(a) - value(b))));
@@ -340,7 +344,7 @@ function table() {
   made.querySelectorAll("th").forEach((cell, index) => { if (columns[index][0] === key) cell.setAttribute("aria-sort", way > 0 ? "ascending" : "descending"); });
   const rest = variants.length - part.length;
   const more = rest > 0 && el("p", {}, el("button", { type: "button", onclick: () => { state.rows += 10 * PAGE; table(); } }, `Show ${Math.min(rest, 10 * PAGE)} more of ${rest}`));
-  const failed = variants.filter((variant) => variant.failed).map((variant) => note(`${label(variant)} failed: ${variant.failed}`));
+  const failed = variants.filter((variant) => variant.failed).map((variant) => note(`${label(variant)} failed${variant.raw ? " with some seeds" : ""}: ${variant.failed}`));
   if (!$("rows")) {
     const search = el("input", { type: "search", id: "filter", placeholder: "int8 openvino 2x", oninput: () => { state.filter = search.value; state.rows = PAGE; table(); } });
     const only = el("input", { type: "checkbox", id: "meeting", onchange: () => { state.meeting = only.checked; table(); } });
@@ -368,7 +372,8 @@ function heat() {
   const ties = tested ? "= marks a score that a paired test does not distinguish from the teacher's. " : "No paired tests are in these results, so ties with the teacher are not marked. ";
   const least = group().detectable ? `The smallest difference that each split can show, in points: ${Object.entries(group().detectable).map(([task, value]) => `${task} ${fixed(value)}`).join(", ")}.` : "";
   const rest = variants.length - state.heat;
-  fill("heat", note("Mean of each task's metrics, in percent. Blue is above the teacher, orange below; the tint is full at 12 points."), made,
+  const whose = new Set(members().flatMap((variant) => variant.runs)).size > 1 ? " The teacher's scores are means over the runs." : "";
+  fill("heat", note(`Mean of each task's metrics, in percent. Blue is above the teacher, orange below; the tint is full at 12 points.${whose}`), made,
     rest > 0 && el("p", {}, el("button", { type: "button", onclick: () => { state.heat += 5 * PAGE; heat(); } }, `Show more of ${rest}`)), note(ties + least));
 }
 
@@ -393,12 +398,13 @@ function lengths(variant, place) {
 }
 function disagreements(variant, place) {
   const found = variant ? variant.runs.map((index) => RUNS[index]).filter((run) => run.disagreements.length) : [];
-  if (!found.length) return place.replaceChildren(note("There is no disagreements.json beside these results."));
-  const rows = found.flatMap((run) => run.disagreements.map((row) => [row.task, row.split, String(row.row), Array.isArray(row.text) ? row.text.join(" | ") : typeof row.text === "object" && row.text ? Object.values(row.text).join(" | ") : String(row.text ?? ""), String(row.teacher), String(row.student), String(row.label)]));
+  if (!found.length) return place.replaceChildren(note(variant ? "No rows on which student and teacher differ are stored beside these results." : "No variant is chosen."));
+  const students = new Set(found.flatMap((run) => run.disagreements.map(label))), several = students.size > 1; // one of each target
+  const rows = found.flatMap((run) => run.disagreements.map((row) => [...(several ? [label(row)] : []), row.task, row.split, String(row.row), Array.isArray(row.text) ? row.text.join(" | ") : typeof row.text === "object" && row.text ? Object.values(row.text).join(" | ") : String(row.text ?? ""), String(row.teacher), String(row.student), String(row.label)]));
   const counts = found.flatMap((run) => Object.entries(run.disagreeing)).map(([task, count]) => `${task} ${count}`).join(", ");
   const part = (count) => {
-    const made = grid(["Task", "Split", "Row", "Text", "Teacher", "Student", "Label"], rows.slice(0, count), 7);
-    made.querySelectorAll("tbody td:nth-child(4)").forEach((cell) => cell.classList.add("long"));
+    const made = grid([...(several ? ["Model"] : []), "Task", "Split", "Row", "Text", "Teacher", "Student", "Label"], rows.slice(0, count), several ? 8 : 7);
+    made.querySelectorAll(`tbody td:nth-child(${several ? 5 : 4})`).forEach((cell) => cell.classList.add("long"));
     return made;
   };
   const all = el("button", { type: "button", onclick: () => { place.children[1].replaceWith(part(rows.length)); all.remove(); } }, `Show all ${rows.length}`);
@@ -406,7 +412,7 @@ function disagreements(variant, place) {
 }
 function waterfall(variant, place) {
   const run = variant && RUNS[variant.runs[0]];
-  if (!run || !run.waterfall.length) return place.replaceChildren(note("The results do not take the speedup apart into depth, width, int8 and runtime."));
+  if (!run || !run.waterfall.length) return place.replaceChildren(note(!run ? "No variant is chosen." : "The results do not take the speedup apart into depth, width, int8 and runtime."));
   const most = Math.max(...run.waterfall.map((row) => row.speedup)), several = new Set(run.waterfall.map((row) => row.target)).size > 1;
   const rows = run.waterfall.map((row) => [...(several ? [row.target || "no target"] : []), row.step, el("span", { class: "bar", style: { width: `${12 * row.speedup / most}rem` } }), fixed(row.speedup, 2) + "x", row.retained === null ? "-" : fixed(row.retained)]);
   place.replaceChildren(note(`${run.folder}. Each row adds its step to those above it.`), grid([...(several ? ["Target"] : []), "Step", "", "Speedup", "Retained %"], rows, several ? 3 : 2));
@@ -416,10 +422,10 @@ function cost() {
   const { best, line } = cached, variants = [...new Set([...(best ? [best] : []), ...line])];
   const columns = COSTS.filter(([key]) => variants.some((variant) => variant[key] !== null));
   const requests = variants.some((variant) => variant.requests);
-  if (!variants.length || !(columns.length || requests)) return fill("cost", note("Throughput, memory, energy and price were not measured in these runs."));
+  if (!variants.length || !(columns.length || requests)) return fill("cost", note(!variants.length ? "No variant is chosen." : "Throughput, memory, energy and price were not measured in these runs."));
   const head = ["Variant on the frontier", ...columns.map((column) => column[1]), ...(requests ? ["p50 ms", "p95 ms", "p99 ms", "Requests"] : []), "MiB on disk"];
   const rows = variants.map((variant) => [open(variant), ...columns.map(([key, , digits]) => fixed(variant[key], digits)),
-    ...(requests ? ["p50", "p95", "p99"].map((key) => fixed(variant.requests && variant.requests[key])).concat(fixed(variant.requests && variant.requests.count, 0)) : []), fixed(variant.mib)]);
+    ...(requests ? ["p50", "p95", "p99"].map((key) => inMs(variant.requests && variant.requests[key])).concat(fixed(variant.requests && variant.requests.count, 0)) : []), fixed(variant.mib)]);
   const lacking = [...new Set(variants.filter((variant) => variant.energy_j === null && variant.energy_missing).map((variant) => variant.energy_missing))];
   const price = columns.some(([key]) => key === "cost_per_million") ? "" : "There is no price, as report.hourly_rate was not set. ";
   fill("cost", grid(head, rows, 1, variants.map((variant) => (variant === best ? "chosen" : null))), note(price + (lacking.length ? `Energy is missing: ${lacking.join("; ")}.` : "")));
@@ -434,7 +440,8 @@ function panel(variant) {
     row("Parameters", variant.parameters === null ? "-" : `${fixed(variant.parameters / 1e6, 2)} M`), row("Size", `${fixed(variant.mib)} MiB`)];
   if (variant.near_constant) facts.push(row("Nearly constant on", variant.near_constant.join(", ")));
   if (variant.failed) facts.push(row("Failed", variant.failed));
-  const reference = members().find((other) => other.role === "teacher" && Object.keys(other.scores).length);
+  const teachers = members().filter((other) => other.role === "teacher" && Object.keys(other.scores).length && other.runs.some((index) => variant.runs.includes(index)));
+  const reference = teachers.find((other) => !other.raw) || teachers[0]; // of the same run, and not one of its other forms
   const speeds = [...new Set([...Object.keys(variant.speedup), ...Object.keys(variant.ms)])].map((name) => [name, shown(variant.speedup[name], 2, "x"), fixed(variant.ms[name] ?? null, 2)]);
   speeds.push(...Object.entries(variant.from_text || {}).map(([name, found]) => [`${name}, from text (tokenizer ${fixed(100 * found.tokenizer, 0)}%)`, `${fixed(found.speedup.median, 2)}x`, fixed(found.median, 2)]));
   if (variant.over) facts.push(row("Speed over your model in its fastest form that keeps its score", variant.over));

@@ -15,6 +15,11 @@ from distill.errors import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk, of a quota, and of a limit to the size of files."""
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EIO)
+_ADVICE: dict[int | None, str] = {
+    errno.EFBIG: "allowed to be so large; raise the limit (ulimit -f), or use another disk",
+    errno.ENAMETOOLONG: "a shorter name; choose one",
+}
+"""Error -> what the file must be, and what to do, where that is another thing than for the other errors."""
 
 _SPECIAL: dict[Callable[[int], bool], str] = {
     stat.S_ISLNK: "a symbolic link",
@@ -64,12 +69,12 @@ def put(temporary: Path, path: Path, *, new: bool) -> None:
 
 
 def problem(error: BaseException) -> str | None:
-    """The message for an error of a disk that is full or cannot be written; None for any other error."""
-    if not isinstance(error, OSError) or error.errno not in (*FULL, *_REFUSED):
+    """The message for an error of a disk that is full or cannot be written, and of a name that is too long; None for
+    any other error."""
+    if not isinstance(error, OSError) or error.errno not in (*FULL, *_REFUSED, *_ADVICE):
         return None
-    advice = "on a disk with more free space; free some" if error.errno in FULL else "readable and writable; correct it"
-    if error.errno == errno.EFBIG:
-        advice = "allowed to be so large; raise the limit (ulimit -f), or use another disk"
+    usual = "on a disk with more free space; free some" if error.errno in FULL else "readable and writable; correct it"
+    advice = _ADVICE.get(error.errno, usual)
     return f"{error.filename or 'disk'}: got {error.strerror}; must be {advice}, then run the same command"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,7 @@ from distill.cli import commands, help_text, run
 from distill.cli.commands import COMMANDS, main
 from distill.config import recipes
 from distill.pipeline import sweep
+from distill.runtime import streams as standard
 
 ROOT = Path(__file__).resolve().parents[3]
 OTHERS = sorted({*COMMANDS} - {"run"})
@@ -94,6 +96,18 @@ def test_words_and_exit_code_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> N
     typed(monkeypatch, "predict", "folder", "-m", "a=b", "--", "run")
     assert main() == 130
     assert called == [(["folder", "-m", "a=b", "--", "run"], "distill predict")]
+
+
+@pytest.mark.parametrize(("name", "first"), [("predict", True), ("compare", False), ("label", False)])
+def test_predictions_end_with_their_reader(name: str, first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`yes | distill predict FOLDER | head -1` would never end; others have files to write."""
+    given: list[bool] = []
+    monkeypatch.setattr(standard, "printed", lambda main, first=False: given.append(first) or 0)
+    typed(monkeypatch, name, "folder")
+    assert main() == 0
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / f"distill/{name}.py"), run_name="__main__")
+    assert (ended.value.code, given) == (0, [first, first])
 
 
 @pytest.mark.parametrize(

@@ -442,6 +442,26 @@ raise SystemExit(streams.printed(lambda: predict.main(arguments), first=True))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
+@pytest.mark.slow
+def test_predictions_end_with_their_reader(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    kind, artifact = TASK_TYPES["classification"], Entry("torch", "fp32", ".")
+    write(tmp_path, Record("t", kind, ("a", "b"), ("text",), 32, (artifact,)))
+    code = f"""
+import sys
+import distill.deploy.serve
+from distill.cli import commands
+from tests.unit.cli.test_predict_columns import Echo
+distill.deploy.serve.load = lambda *_, **__: Echo()
+sys.argv = ["distill", "predict", {str(tmp_path)!r}]
+raise SystemExit(commands.main())
+"""
+    pipe = 'yes | "$0" -c "$1" | head -1; exit ${PIPESTATUS[1]}'
+    command = ["bash", "-c", pipe, sys.executable, code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], timeout=100)
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+
+
 @pytest.mark.parametrize("tags", ["", ",tag"], ids=["without tags", "tagged"])
 @pytest.mark.parametrize("names", [("sentence_id", "word"), ("Sentence #", "Word"), ("doc_id", "tokens")], ids=str)
 def test_words_with_a_row_each_are_asked_as_texts(tags: str, names: tuple[str, str], call: Call) -> None:

@@ -72,6 +72,9 @@ def test_labels_that_are_not_finished_are_said(tmp_path: Path) -> None:
         assert all(f"only {number} of 3 files of labels are in {tmp_path}" in line for line in said)
         pq.write_table(pa.table({"text": [rows]}), tmp_path / f"{number}.parquet")
     assert files.read(str(tmp_path / "*.parquet"), "tasks.train").notes == ()
+    (tmp_path / "0.parquet").rename(tmp_path / "elsewhere")
+    (tmp_path / "0.parquet").symlink_to(tmp_path / "gone")
+    assert "only 2 of 3 files" in files.read(str(tmp_path / "*.parquet"), "tasks.train").notes[0]
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "[]", '{"sources": 3}', None])

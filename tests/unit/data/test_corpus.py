@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from distill.config import Corpus, Limit
+from distill.data import files
 from distill.data.corpus import load_corpus, revisions
 from distill.errors import ConfigError, DataError
 from distill.pipeline.context.fingerprints import of_corpus
@@ -97,6 +99,40 @@ def test_bad_files_are_refused_with_file_and_row(tmp_path: Path) -> None:
     line.write_bytes(b"Rain fell.\n\xff\xfe\n")
     with pytest.raises(DataError, match=r"x.txt, line 2: got invalid start byte; must be UTF-8"):
         load_corpus(Corpus(kind="text", path=str(line)), Limit(), 0)
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(400_000, np.int32)), pa.array(["x" * 100]))
+    pq.write_table(pa.table({"text": text}), tmp_path / "x.parquet")
+    settings = Corpus(kind="parquet", path=str(tmp_path))
+    assert len(load_corpus(settings, Limit(), 0)) == 400_000
+    monkeypatch.setattr(files, "HARMLESS", 2**20)
+    with pytest.raises(DataError, match="must have at most 200 times its own size"):
+        load_corpus(settings, Limit(), 0)
+
+
+def test_a_text_that_is_not_utf8_is_named_by_its_row(tmp_path: Path) -> None:
+    offsets = pa.py_buffer(np.array([0, 1, 2], np.int32).tobytes())
+    text = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"a\xff"))
+    pq.write_table(pa.table({"text": text}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x.parquet, row 2: got .*; must be UTF-8"):
+        load_corpus(Corpus(kind="parquet", path=str(tmp_path)), Limit(), 0)
+
+
+def test_a_file_without_rows_beside_others_is_left_out(tmp_path: Path) -> None:
+    parquet(tmp_path / "x.parquet", ["Rain fell."])
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "y.parquet")
+    assert [*load_corpus(Corpus(kind="parquet", path=str(tmp_path)), Limit(), 0)] == ["Rain fell."]
+
+
+def test_a_file_that_changes_while_it_is_read_ends_in_no_traceback(tmp_path: Path) -> None:
+    """The run that reads it refuses it by its hash."""
+    file = tmp_path / "x.txt"
+    file.write_text("Rain fell.\n" * 20_000)
+    texts = load_corpus(Corpus(kind="text", path=str(file)), Limit(), 0)
+    with file.open("r+b") as opened:
+        opened.write(b"Rain\xfffell")
+    assert {*texts} == {"Rain fell.", "Rain\ufffdfell."}
 
 
 def test_a_folder_that_stands_for_a_data_set_is_known_by_its_content(

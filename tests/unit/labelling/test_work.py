@@ -127,6 +127,17 @@ def test_a_unit_that_ends_the_process_is_listed_too(tmp_path: Path) -> None:
     assert "ended without a word" in listed["errors"][0]
 
 
+def test_what_is_no_file_of_labels_leaves_its_unit_open(tmp_path: Path) -> None:
+    work = work_of(tmp_path, tries=1)
+    (tmp_path / "000002.parquet").symlink_to(tmp_path / "gone.parquet")
+    (tmp_path / "000003.parquet").mkdir()
+    assert len(work.open()) == 6
+    works.run(work, numbered, lambda unit: None, lambda line: None)
+    poison = works.finish(work)
+    assert [each["first_row"] for each in poison] == [11, 16]
+    assert ["a symbolic link" in poison[0]["errors"][0], "a folder" in poison[1]["errors"][0]] == [True, True]
+
+
 def test_a_unit_that_vanishes_after_it_was_labelled_is_listed(tmp_path: Path) -> None:
     work = work_of(tmp_path)
     works.run(work, numbered, lambda unit: None, lambda line: None)
@@ -215,9 +226,14 @@ def test_a_plan_of_others_is_refused_in_one_line(tmp_path: Path) -> None:
     work = work_of(tmp_path / "b")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / plans.INSIDE).symlink_to(tmp_path / "a")
-    with pytest.raises(UserError, match="is a link; must be a folder, because nothing is written through links"):
+    with pytest.raises(UserError, match="is a link; must be none, because nothing is written through links"):
         plans.begun(tmp_path / "c", work.plan, print)
     assert {path.name for path in (tmp_path / "a").iterdir()} == {plans.INSIDE}
+    work.leases.parent.mkdir(exist_ok=True)
+    work.leases.symlink_to(tmp_path / "a", target_is_directory=True)
+    with pytest.raises(UserError, match=r"/leases is a link; must be none"):
+        plans.stored(work.folder)
+    work.leases.unlink()
     work.note(work.plan.units[0], "x", "y")
     work.noted(work.plan.units[0], "x").write_bytes(b"\xff")
     assert work.errors(work.plan.units[0]) == ["\ufffd"]

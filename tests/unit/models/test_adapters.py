@@ -14,6 +14,7 @@ from typing import Any
 import peft
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from distill.deploy import serve
 from distill.errors import DataError
@@ -123,3 +124,14 @@ def test_an_adapter_without_a_known_base_is_refused(tmp_path: Path) -> None:
     assert "got an adapter of peft, trained on None" in refusal(tmp_path)
     (tmp_path / "adapter_config.json").write_text(json.dumps({"architecture": "pfeiffer", "hidden_size": 16}))
     assert "got an adapter of another library than peft; must be one model" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"auto_mapping": "x"}, {"auto_mapping": ["x"]}, {"base_model_name_or_path": "b" * 300}, {"task_type": []}]
+)
+def test_an_adapter_of_any_content_is_one_line(odd: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps({"peft_type": "LORA", "task_type": "SEQ_CLS", **odd}))
+    assert refusal(tmp_path).startswith(f"{file}: got ")
+    save_file({"weight": torch.zeros(2)}, tmp_path / "adapter_model.safetensors")
+    assert refusal(tmp_path).startswith(f"{file}: got ")

@@ -31,6 +31,7 @@ from distill.errors import ConfigError, DataError, UserError
 from distill.models import teacher
 from distill.models.families.head import stored_head
 from distill.models.families.record import TEXTS
+from distill.models.families.sentence import check_no_prompt
 from distill.models.token_types import typed
 from distill.models.write import write_model
 from distill.runtime.storage.atomic import CLAIM
@@ -351,6 +352,11 @@ def test_a_run_folder_stands_for_its_export(below: str, exported: Path, tmp_path
         located(run)
 
 
+def test_a_text_in_place_of_a_folder_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must be a local folder"):
+        located("my card was swallowed " * 20)
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_an_artifact_is_a_file_in_the_folder(kind: str, exported: Path, tmp_path: Path) -> None:
     file = exported / "onnx/model.onnx"
@@ -373,3 +379,11 @@ def test_rows_of_weights_that_were_changed_are_seen_wherever_they_stand(exported
     save_file(weights, exported / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(DataError, match="that were changed after the export"):
         serve.load(exported)
+
+
+@pytest.mark.parametrize("odd", [{"default_prompt_name": ["a"]}, {"prompts": ["a"]}, {}], ids=str)
+def test_prompts_of_any_content_in_a_cross_encoder_are_one_line(odd: dict[str, Any], tmp_path: Path) -> None:
+    stated = {"model_type": "CrossEncoder", "default_prompt_name": "a", "prompts": {"a": "b"}}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(stated | odd))
+    with pytest.raises(DataError, match="; must be "):
+        check_no_prompt(tmp_path)

@@ -71,3 +71,16 @@ def test_a_part_of_a_word_stays_one_where_spaces_begin_tokens() -> None:
     back = student.pieces(pieces, words)
     for name, part in (("g", "##g"), ("\u2581g", "g"), ("\u2581the", "the")):
         assert back[names.index(name)] == [words.convert_tokens_to_ids(part)]
+
+
+def test_a_letter_is_not_the_byte_of_that_name() -> None:
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = runpy.run_path(str(Path(__file__).parents[1] / "data" / "test_align.py"))["bpe"]()
+    backend = Tokenizer(models.Unigram([("<unk>", 0.0), ("\u00e9", -1.0), ("g", -1.0)], unk_id=0))
+    backend.decoder = decoders.Metaspace()
+    found = student.pieces(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>"), bpe)
+    assert [bpe.decode(tokens) for tokens in found[1:]] == ["\u00e9", "g"]
+    assert len(found[1]) == 2
+    assert student.pieces(bpe, bpe) == [[number] for number in range(len(bpe))]

@@ -236,7 +236,8 @@ def test_steps_run_with_other_versions_are_reported_and_kept(
 
 
 def test_the_command_in_results_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distill.runtime.machine.start", lambda *_: SimpleNamespace(check_shared=lambda _: None))
+    machine = SimpleNamespace(check_shared=lambda _: None, accelerator=SimpleNamespace(num_processes=1))
+    monkeypatch.setattr("distill.runtime.machine.start", lambda *_: machine)
     words = ["recipe=prune", "tasks.train='https://me:word@host/a.csv?sig=abc'"]
     made = pipeline._context(load_config(words), "prune", words, tmp_path, console_for("quiet"))
     assert shlex.split(made.command)[3:] == ["recipe=prune", "tasks.train='https://...@host/a.csv?...'"]

@@ -22,8 +22,10 @@ from distill.report.__main__ import main
 from distill.report.choose import Ask, choice, compared, least_of, offered, parsed
 from distill.report.loading import loading
 from distill.report.seeds import over_seeds
+from distill.report.table import models_table
 from distill.report.variants import CHOSEN, Run, groups, speedups, variants
 from distill.report.verdict import between
+from distill.report.web.data import page_data
 from distill.runtime.storage.atomic import write_json
 from tests.decoded import decoded, model_of
 from tests.enriched import enriched
@@ -309,6 +311,9 @@ def test_loading_of_an_export(results: Results, scheme: str, backend: str, words
     assert "a b/export/2x/cola" in (load["path"] or "")
     assert words in (load["command"] or "")
     assert "distill.load does not compile" in (load["note"] or "") or not scheme.endswith("compiled")
+    dashed = loading(Run("-x", decoded(results)), model_of(model))["command"]
+    assert (dashed is None) == (load["command"] is None)
+    assert dashed is None or dashed.startswith("python -m distill.predict ./-x/export/2x/cola --backend ")
     if backend == "openvino":
         unscored = loading(Run("a b", decoded(results)), model_of(model | {"scores": {}}))
         assert (unscored["command"], "onnx/model.onnx" in (unscored["code"] or "")) == (None, True)
@@ -357,7 +362,7 @@ def test_a_choice_for_single_texts_is_by_their_times(results: Results) -> None:
     found = choice(runs, every, group, Ask(90.0, load="single"))
     assert found["variant"].first == runs[0].results.models[6]
     assert "at 30.00x (29.00 to 31.00) the speed of" in found["sentences"][0]
-    assert f"with {SINGLE_TEXTS})." in found["sentences"][0].partition("(0.5 ms, ")[2]
+    assert f"with {SINGLE_TEXTS})." in found["sentences"][0].partition("(0.500 ms, ")[2]
     assert choice(runs, every, group, Ask(90.0, load="batch")) == choice(runs, every, group, Ask(90.0))
     reference, own = 2.0, 2.0 + 8  # of the teacher in torch, and of the ninth model
     assert every[8].speedup[SINGLE_TEXTS].value == pytest.approx(reference / own)
@@ -457,3 +462,24 @@ def test_teachers_that_are_not_equally_good_are_told(results: Results, worse: fl
         assert (high - low, own) == (pytest.approx(worse, abs=0.11), low)
     alone = choice(runs[1:], variants(runs[1:]), groups(runs[1:])[0], Ask())["sentences"]
     assert "equally good" not in " ".join(alone)
+
+
+def test_a_variant_that_failed_with_the_first_seed_is_taken_from_another(results: Results) -> None:
+    second = copy.deepcopy(results) | {"seeds": [1], "command": results["command"].replace("seed=0", "seed=1")}
+    kept = ("name", "role", "step", "target", "scheme", "backend")
+    results["models"][8] = {key: results["models"][8][key] for key in kept} | {"failed": "no memory"}
+    runs = [Run("a", decoded(results)), Run("b", decoded(second))]
+    found = choice(runs, variants(runs), groups(runs)[0], Ask(93.0))
+    assert "(1 seed of 2, in the others it failed; b retains the most)" in found["sentences"][0]
+    assert "failed" not in (found["loading"]["note"] or "")
+    (shown,) = (each for each in page_data(runs)["variants"] if each.get("failed"))
+    assert shown["failed"] == "no memory"
+    assert shown["raw"][0] == 93.1
+    assert shown["loading"] == found["loading"]
+
+
+def test_a_time_far_below_a_millisecond_is_not_rounded_to_nothing(results: Results) -> None:
+    results["models"][8]["latency_ms"][1]["median"] = 0.04
+    runs = only(results)
+    assert "(0.040 ms, 22.9 MiB with 8x128)" in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
+    assert models_table(runs[0].results).rows[8][6] == "0.040"

@@ -216,6 +216,8 @@ def test_rows_on_the_cpu(results: Results) -> None:
     assert [note for note in notes if "on the CPU" in note] == [
         f"#{row} ran on the CPU, not on the Example GPU 5." for row in (3, 5, 7)
     ]
+    said = "Speedup: over that teacher's fastest variant in 32 or 16 bits, on the machine"
+    assert any(said in note for note in notes)
 
 
 @pytest.mark.parametrize(

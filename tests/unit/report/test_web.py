@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distill.report.choose import Ask, choice
+from distill.report.choose import Ask, choice, offered
 from distill.report.variants import Run, groups, variants
 from distill.report.web import embedded, page
 from distill.report.web.data import chance_retained, page_data
@@ -145,19 +145,38 @@ def test_the_numbers_are_those_of_the_results(results: Results) -> None:
             )
 
 
+def left_of(data: dict[str, Any], share: str) -> list[dict[str, Any]]:
+    """The variants that the script offers without a condition, the best first."""
+    (group,) = data["groups"]
+    ranked = [data["variants"][place] for place in group["ranked"][share][group["input"]]]
+    return [one for one in ranked if one["offered"] and (not one["faster"] or one["speedup"][group["input"]][0] > 1)]
+
+
 def test_the_first_that_the_script_leaves_is_the_choice(results: Results) -> None:
     """The script keeps those of `ranked` that are offered and meet the sliders, in this order."""
     runs = runs_of(enriched(results))
     every, (group,), data = variants(runs), groups(runs), page_data(runs)
     chosen = set()
     for share, least, mib in itertools.product(("raw", "above"), (0.0, 90.0, 95.0, 99.0), (None, 30.0, 80.0)):
-        ranked = [data["variants"][place] for place in data["groups"][0]["ranked"][share][group.input]]
-        gaining = [one for one in ranked if one["role"] != "teacher" or one["speedup"][group.input][0] > 1]
-        left = [one for one in gaining if one["offered"] and one[share][0] >= least and (mib or 1e9) >= one["mib"]]
+        left = [one for one in left_of(data, share) if one[share][0] >= least and (mib or 1e9) >= one["mib"]]
         best = choice(runs, every, group, Ask(least, share == "above", None, mib))["variant"]
         assert (data["variants"].index(left[0]) if left else None) == (None if best is None else every.index(best))
         chosen.add(best and best.name)
     assert len(chosen) > 2
+
+
+def test_forms_of_the_teacher_in_place_of_a_student_are_offered_whatever_their_speed(results: Results) -> None:
+    """A run without a student has no others, and the command line names them."""
+    for model in results["models"]:
+        if model["role"] == "student":
+            model["step"] = "finetune_teacher"
+            model["speedup"] |= {"best_teacher": 1.0, "ci95": [1.0, 1.0]}
+    runs = runs_of(results)
+    every, (group,), data = variants(runs), groups(runs), page_data(runs)
+    left = [data["variants"].index(one) for one in left_of(data, "raw")]
+    assert left == [every.index(one) for one in offered(every, group, Ask(0.0))]
+    assert {data["variants"][place]["role"] for place in left} == {"teacher"}
+    assert len(left) == 6
 
 
 def test_chance_is_the_same_ratio_as_retained(results: Results) -> None:
