@@ -1,4 +1,4 @@
-"""Tiny random models of every family, built from config classes, with tokenizers; and a comparison of weights."""
+"""Tiny random models of every family, with tokenizers; a machine that runs them; and a comparison of weights."""
 
 from __future__ import annotations
 
@@ -215,3 +215,13 @@ def check_trained_alike(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarra
         apart = np.abs(value - theirs[name])
         assert np.count_nonzero(apart > 2e-5) <= max(1, value.size // 100), name
         assert apart.max() < 1e-3, name
+
+
+def machine(precision: str = "fp32") -> Any:
+    """The CPU, as one process with one thread uses it, which prints nothing."""
+    from accelerate import Accelerator
+    from rich.console import Console
+
+    from distill.runtime.machine import Machine
+
+    return Machine(Accelerator(cpu=True), Console(quiet=True), precision, 1, 1, fast_float32=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from distill.runtime import outside
 
@@ -178,6 +179,13 @@ FEATURE_KINDS: dict[str, FeatureKind] = {
 }
 """Values of the setting `features` of a term."""
 outside.registry("kinds of features", FEATURE_KINDS)
+
+
+def kinds_of(terms: Mapping[str, Any]) -> dict[str, FeatureKind]:
+    """Label -> kind of the terms with a weight, without those of a kind that does not exist, which a rule refuses."""
+    found = {label: FEATURE_KINDS.get(term.features) for label, term in terms.items() if term.weight > 0}
+    return {label: kind for label, kind in found.items() if kind is not None}
+
 
 BATCH_LOSSES: dict[str, tuple[FeatureKind, ...]] = {
     "distill.losses.intra_class": (LOGITS,),

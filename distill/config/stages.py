@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distill.config.allowed import above, at_least, members, one_of
-from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.feature_kinds import FEATURE_KINDS, kinds_of
 from distill.config.masking_units import MASKING_UNITS, TOKEN
 from distill.config.schemes import default
 from distill.runtime import outside
@@ -237,8 +237,7 @@ class Train(Stage):
     @property
     def segments(self) -> str | None:
         """The kind of term for which texts of a corpus become pairs of segments; None where they are single texts."""
-        weighted = (FEATURE_KINDS.get(term.features) for term in self.terms.values() if term.weight > 0)
-        return next((kind.name for kind in weighted if kind is not None and kind.segments), None)
+        return next((kind.name for kind in kinds_of(self.terms).values() if kind.segments), None)
 
     @property
     def factors(self) -> list[float]:

@@ -104,12 +104,6 @@ class Ladder:
                 _settle(self.folder, label, seconds())
         self.machine.wait()
 
-    def write_account(self, sentences: list[str]) -> None:
-        """Store the sentences on what was tried, in place of the sentences of a stopped run."""
-        if self.machine.main:
-            atomic.write_json(self.folder.ladder, self.stored | {"account": sentences})
-        self.machine.wait()
-
     def left(self) -> float:
         """Seconds of the budget for further targets."""
         return (1 - RESERVE) * 60 * self.minutes - sum(self.stored["took"].values())
@@ -312,8 +306,11 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
             break
         best = label
     wish = "" if goal.retained is None else f" that retains at least {goal.retained:g}% on {judged_on(ctx.tasks)}"
-    say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {_titled(best)}.")
-    ladder.write_account(account)
+    named = "the teacher itself" if best == TEACHER.name else best
+    say(f"No model was made{wish}." if best is None else f"The fastest{wish} is {named}.")
+    if ctx.machine.main:  # in place of the sentences of a stopped run
+        atomic.write_json(ctx.folder.ladder, ladder.stored | {"account": account})
+    ctx.machine.wait()
     return ctx.plan.only(made)
 
 
@@ -363,10 +360,6 @@ def judged_on(tasks: Mapping[str, TaskData]) -> str:
     if len(reported) == len(counted):
         return "the reported rows (there are no others to choose on)"
     return f"the development rows, which for {', '.join(reported)} are the reported rows"
-
-
-def _titled(best: str) -> str:
-    return "the teacher itself" if best == TEACHER.name else best
 
 
 def _minutes(seconds: float) -> str:

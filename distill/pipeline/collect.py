@@ -23,7 +23,7 @@ from distill.inference.timing import OWN, TASK_LENGTHS, TASK_ROWS
 from distill.models import families, teacher
 from distill.pipeline import artefacts, notes, openings
 from distill.pipeline.context import Context
-from distill.pipeline.context.folder import RunFolder
+from distill.pipeline.context.folder import Recorded, RunFolder
 from distill.pipeline.origin import origin
 from distill.pipeline.train_steps.loss_log import losses, thinned
 from distill.pipeline.train_steps.tries import tried_in
@@ -197,7 +197,7 @@ def _milliseconds(model: Model, batch: int | None, length: int | None) -> list[f
 
 
 def _stage(folder: RunFolder, step: Step) -> Stage:
-    made = folder.common(step)
+    made = folder.result(step, Recorded)
     assert made.record is not None
     row = Stage(
         name=step.stage,

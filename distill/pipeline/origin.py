@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET
 
 from distill import __version__
-from distill.config import Config, Train
+from distill.config import Train
 from distill.config.plan import resolve
 from distill.evaluation.results import MadeFrom, Origin
 from distill.models import teacher
@@ -18,6 +18,8 @@ from distill.pipeline.context.given import GivenModels
 
 def origin(given: GivenModels, recipe: str, command: str) -> Origin:
     """Where the models of a run come from: recipe, command, version, seeds and the given models."""
+    plan = resolve(given.config)
+    students = any(step.settings.role == "student" for step in plan.of(Train))
     return Origin(
         recipe=recipe,
         command=command,
@@ -26,12 +28,8 @@ def origin(given: GivenModels, recipe: str, command: str) -> Origin:
         teacher_name=teacher_name(given),
         made_from=[*_made_from(given)],
         smoke=given.config.limit.smoke,
-        untaught=resolve(given.config).untaught or not _has_students(given.config) or UNSET,
+        untaught=plan.untaught or not students or UNSET,
     )
-
-
-def _has_students(config: Config) -> bool:
-    return any(step.settings.role == "student" for step in resolve(config).of(Train))
 
 
 def teacher_name(given: GivenModels) -> str:

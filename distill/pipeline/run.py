@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -141,7 +142,6 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         from distill.pipeline.collect import tracked
         from distill.pipeline.context.pending import pending_steps
         from distill.pipeline.time_left import Remaining
-        from distill.pipeline.validation.preflight import prepare
         from distill.report.variants import Run, folder_name
 
         ctx.machine.log(f"run folder: {folder}")
@@ -153,7 +153,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
         with progress.shown_on(ctx.machine.console if ctx.machine.main else None):
             if config.budget.minutes is None:
                 pending = pending_steps(ctx.keys, ctx.plan.steps)
-                repositories = _begin(ctx, pending, pending, prepare)
+                repositories = _begin(ctx, pending, pending)
                 ctx.machine.tracker.start(folder.name, folder, flatten(asdict(config)))
                 remaining = Remaining(ctx, pending)
                 for line in remaining.plan(ctx.plan.steps) if pending else ():
@@ -165,7 +165,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
 
                 recover(ctx.folder)
                 remaining = Remaining(ctx, [], began + 60 * config.budget.minutes - spent(ctx.folder))
-                ctx, repositories = _within_budget(ctx, prepare, began, remaining)
+                ctx, repositories = _within_budget(ctx, began, remaining)
             made = ctx.plan
             ctx, measured, paths = _reported(ctx, remaining)
         if ctx.machine.main:
@@ -174,26 +174,19 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
             exports = [step for step in ctx.plan.of(Export) if ctx.folder.finished(step)]
             artifacts = _artifacts(exports, folder, shared=ctx.shared)
             pages = {name: path for name, path in paths.items() if not name.startswith("picture")}
-            report.show(Run(folder_name(folder), measured), {**pages, **artifacts}, _for_the_end(console))
+            shown_on = console_for(TEXT) if console.quiet else console  # the end of a run is always shown
+            report.show(Run(folder_name(folder), measured), {**pages, **artifacts}, shown_on)
             ctx.machine.tracker.results(tracked(measured.models))
         ctx.machine.tracker.end()
         pushes.push(repositories, ctx, made)
         return measured
 
 
-Prepare = Callable[["Context", list[Step]], None]
-
-
-def _within_budget(
-    ctx: Context, prepare: Prepare, began: float, remaining: Remaining
-) -> tuple[Context, dict[str, Path]]:
+def _within_budget(ctx: Context, began: float, remaining: Remaining) -> tuple[Context, dict[str, Path]]:
     """Run the steps for which the budget is enough. Returns the context with the plan of these, and the repositories
     of `push`."""
     from distill.pipeline.budget import counted, search_within_budget
     from distill.pipeline.context.pending import pending_steps
-
-    def runner(ctx: Context, steps: Sequence[Step]) -> Callable[[Step], None]:
-        return _runner(ctx, steps, remaining)
 
     first = [step for step in ctx.plan.steps if not step.target and not isinstance(step.settings, Evaluate | Export)]
     others = [step for step in ctx.plan.steps if step not in first]
@@ -201,11 +194,12 @@ def _within_budget(
     for step in others:
         if pending and ctx.machine.main and ctx.folder.started(step):
             ctx.folder.forget(step)
-    repositories = _begin(ctx, pending, [*pending, *others], prepare)
+    repositories = _begin(ctx, pending, [*pending, *others])
     ctx.machine.tracker.start(ctx.folder.path.name, ctx.folder.path, flatten(asdict(ctx.config)))
     with counted(ctx.folder, began):
         for step in first:
             _run_pending(ctx, step, pending, remaining)
+    runner = functools.partial(_runner, remaining=remaining)
     ctx = ctx.with_plan(search_within_budget(ctx, runner, began))
     last = ctx.plan.of(Evaluate, Export)
     run = runner(ctx, last)
@@ -273,12 +267,13 @@ def _with_teacher(ctx: Context, measured: Results, remaining: Remaining) -> Cont
     return wider
 
 
-def _begin(ctx: Context, pending: list[Step], checked: list[Step], prepare: Prepare) -> dict[str, Path]:
+def _begin(ctx: Context, pending: list[Step], checked: list[Step]) -> dict[str, Path]:
     """Load and check the inputs of the steps `checked`, then record the settings of the run in its folder.
 
     Returns the repositories of `push` and the folders for them.
     """
     from distill.pipeline.context.keys import NAMES
+    from distill.pipeline.validation.preflight import prepare
 
     settings = ctx.folder.path / SETTINGS
     if ctx.machine.main and not settings.is_file():
@@ -308,11 +303,6 @@ def _check_files(config: Config) -> None:
         name = config.teacher.name
         local = name is not None and Path(name).is_dir() and config.teacher.head == "given"
         check_files(config, stored_head(str(name)) if local else None)
-
-
-def _for_the_end(console: Console) -> Console:
-    """The console that shows the end of a run, which is never quiet."""
-    return console_for(TEXT) if console.quiet else console
 
 
 def _sweep(folder: Path) -> list[str]:

@@ -82,7 +82,7 @@ def test_tokens_of_prompts_are_counted() -> None:
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (["stages.vocabulary.texts=[]"], "stages.vocabulary.texts: got []; must contain tasks, corpus or both; "),
+        (["stages.vocabulary.texts=[]"], "stages.vocabulary.texts: got []; must contain at least one of tasks, corpus"),
         (["stages.vocabulary.texts=[web]"], "stages.vocabulary.texts: got web; must be tasks or corpus; "),
         (["stages.vocabulary.min_count=0"], "stages.vocabulary.min_count: got 0; must be >= 1; "),
         (

@@ -15,7 +15,7 @@ from distill.deploy.export.push import MARKER
 from distill.pipeline.budget import Ladder
 from distill.runtime.storage import atomic, run_folder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
 INT8 = Form("onnxruntime", "int8", "onnxruntime")
 SMALL = (
     "limit=smoke",
@@ -46,9 +46,13 @@ def students(results: dict[str, Any]) -> set[str | None]:
     return {model["target"] for model in results["models"] if model["role"] == "student"}
 
 
-def test_a_teacher_that_is_fast_enough_is_exported_and_nothing_is_pruned(scored: Any, run: Any, tmp_path: Path) -> None:
+def test_a_teacher_that_is_fast_enough_is_exported_and_uploaded_and_nothing_is_pruned(
+    hub: Any, scored: Any, run: Any, tmp_path: Path
+) -> None:
     scored({"": 99.0})
-    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=1.9")
+    results = run(tmp_path, "auto", *SETTINGS, "target.speedup=1.9", "push=me/x")
+    assert hub.repositories.keys() == {"me/x"}
+    assert "model.safetensors" in hub.repositories["me/x"]
     out = tmp_path / "out"
     assert not (out / "prune").exists()
     assert students(results) == {None}
@@ -60,12 +64,18 @@ def test_a_teacher_that_is_fast_enough_is_exported_and_nothing_is_pruned(scored:
 
 
 def test_faster_models_are_made_one_from_the_other_until_one_retains_too_little(
-    scored: Any, run: Any, tmp_path: Path
+    hub: Any, scored: Any, run: Any, tmp_path: Path
 ) -> None:
-    """And the same command again does nothing again."""
+    """Only those that were made are uploaded, and the same command again does nothing again."""
     scored({"": 99.0, "3x": 98.0, "6x": 90.0})
-    speedups = "target.speedup=[1.5,3,6,9]"
-    results = run(tmp_path, "auto", *SETTINGS, speedups)
+    earlier = {MARKER: json.dumps({"made_by": "distill", "files": ["model.safetensors"]}).encode()}
+    unmade = {".gitattributes": b"", "model.safetensors": b"old", **earlier}
+    hub.repositories["me/x-9x-order"] = dict(unmade)
+    given = ("target.speedup=[1.5,3,6,9]", "push=me/x")
+    results = run(tmp_path, "auto", *SETTINGS, *given)
+    assert hub.repositories.keys() == {"me/x-3x-order", "me/x-6x-order", "me/x-9x-order"}
+    assert hub.repositories["me/x-9x-order"] == unmade
+    assert all("model.safetensors" in hub.repositories[f"me/x-{label}-order"] for label in ("3x", "6x"))
     out = tmp_path / "out"
     assert students(results) == {"3x", "6x"}
     assert "The fastest that retains at least 97% on the development rows is 3x." in results["notes"]
@@ -78,29 +88,8 @@ def test_faster_models_are_made_one_from_the_other_until_one_retains_too_little(
         "6x": ["recover/3x"],
     }
     before = {path: path.stat().st_mtime_ns for path in out.rglob(run_folder.MANIFEST)}
-    assert run(tmp_path, "auto", *SETTINGS, speedups) == results
+    assert run(tmp_path, "auto", *SETTINGS, *given) == results
     assert {path: path.stat().st_mtime_ns for path in out.rglob(run_folder.MANIFEST)} == before
-
-
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-def test_only_models_that_were_made_are_uploaded(hub: Any, scored: Any, run: Any, tmp_path: Path) -> None:
-    """Before, an earlier upload was removed from the repository of a target that was not made."""
-    scored({"": 99.0, "3x": 98.0, "6x": 90.0})
-    earlier = {MARKER: json.dumps({"made_by": "distill", "files": ["model.safetensors"]}).encode()}
-    hub.repositories["me/x-9x-order"] = {".gitattributes": b"", "model.safetensors": b"old", **earlier}
-    before = dict(hub.repositories["me/x-9x-order"])
-    run(tmp_path, "auto", *SETTINGS, "target.speedup=[1.5,3,6,9]", "push=me/x")
-    assert hub.repositories.keys() == {"me/x-3x-order", "me/x-6x-order", "me/x-9x-order"}
-    assert hub.repositories["me/x-9x-order"] == before
-    assert all("model.safetensors" in hub.repositories[f"me/x-{label}-order"] for label in ("3x", "6x"))
-
-
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
-def test_a_teacher_that_is_the_only_model_is_uploaded(hub: Any, scored: Any, run: Any, tmp_path: Path) -> None:
-    scored({"": 99.0})
-    run(tmp_path, "auto", *SETTINGS, "target.speedup=1.9", "push=me/x")
-    assert hub.repositories.keys() == {"me/x"}
-    assert "model.safetensors" in hub.repositories["me/x"]
 
 
 def test_baselines_are_cut_before_the_time_of_their_training_is_estimated(

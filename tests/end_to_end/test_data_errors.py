@@ -103,30 +103,6 @@ def refusal(run: Any, glue: Path, corpus: Path, given: Path, tmp_path: Path) -> 
     return refused
 
 
-def with_cell(columns: dict[str, list[Any]], column: str, row: int, value: Any) -> dict[str, list[Any]]:
-    return columns | {column: [*columns[column][:row], value, *columns[column][row + 1 :]]}
-
-
-@pytest.mark.parametrize(
-    ("break_it", "expected"),
-    [
-        (lambda rows: {k: v for k, v in rows.items() if k != "sentence2"}, "sentence2"),
-        (lambda rows: with_cell(rows, "label", 7, 2), ", row 8: got label '2'; must be one of 0, 1; correct the row"),
-    ],
-    ids=["column", "too high"],
-)
-def test_an_invalid_row_is_reported_with_file_and_number(
-    break_it: Any, expected: str, glue: Path, refusal: Callable[..., str]
-) -> None:
-    file = write(glue, "rte", "train", break_it(rte("train")))
-    line = refusal()
-    if expected.startswith(","):
-        assert line.startswith(f"{file}{expected}")
-    else:
-        assert str(file) in line
-        assert f"must have {expected}" in line or f"got {expected}; must be a column of" in line
-
-
 def test_truncated_weights_are_refused(given: Path, refusal: Callable[..., str]) -> None:
     file = given / "model.safetensors"
     cut(file)

@@ -13,15 +13,9 @@ import pytest
 import distill
 from distill.cli.compare.comparison import compare
 from tests import tiny
+from tests.small import SMALL
 
 TYPES = {"boat": "PLACE", "village": "PLACE", "goats": "ANIMAL", "fishermen": "ANIMAL"}
-SMALL = (
-    "limit=smoke", "limit.documents=60", "limit.repeats=1", "tasks.max_length=16", "output=out",
-    "target.speedup=1.05", "target.shape=[1,16]", "stages.prune.dimensions=[layers]",
-    "stages.quantize.schemes=[onnxruntime]", "stages.quantize.max_drop=100", "stages.quantize.max_recall_drop=100",
-    "stages.evaluate.shapes=[[1,16]]", "stages.evaluate.baseline=null",
-    "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
-)  # fmt: skip
 
 
 def words(number: int) -> list[str]:
@@ -37,7 +31,8 @@ def test_long_texts_are_trained_scored_and_read_in_windows(
         {"tokens": words(n), "ner_tags": [f"B-{TYPES[w]}" if w in TYPES else "O" for w in words(n)]} for n in range(64)
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    results = run(tmp_path, "prune", *SMALL, f"tasks.train={file}")
+    more = ["tasks.max_length=16", "stages.quantize.max_recall_drop=100"]
+    results = run(tmp_path, "prune", *SMALL, *more, f"tasks.train={file}")
     said = " ".join("".join(capfd.readouterr()).split())
     assert re.search(r"100% of \d+ training texts have more than 16 tokens, .* and are divided; to divide fewer", said)
     thirds = [third for model in results["models"] for third in model.get("by_length", {}).get("places", [])]

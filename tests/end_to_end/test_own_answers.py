@@ -96,7 +96,6 @@ def other_tokenizer(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("recipe", "setting", "message"),
     [
-        ("prune", "teacher.window=16", "teacher.window: got 16; must be left out for question_answering; "),
         (
             "prune",
             "teacher.name=xlnet",

@@ -244,17 +244,12 @@ def test_a_stage_that_reads_reported_rows_before_they_are_reported_fails(
 ) -> None:
     from distill.compression.quantization import quality_limits
 
-    columns = {"body": SUBJECTS, "label": LABELS["classification"]}
-    settings = [*SMALL[:-1], f"tasks.train={write(tmp_path / 'tickets.csv', columns)}", "student.num_hidden_layers=2"]
-    settings += ["target.speedup=null", "pipeline=[finetune_teacher,prune,recover,quantize]"]
-    run(tmp_path, "prune", *settings)
-    whole = quality_limits.source_of
-    monkeypatch.setattr(
-        quantize,
-        "source_of",
-        lambda folder, tokenizer, data, *rest: whole(
-            folder, tokenizer, replace(data, development=dict(data.reported)), *rest
-        ),
-    )
+    def leaking(folder: Path, tokenizer: Any, data: Any, *rest: Any) -> Any:
+        return source_of(folder, tokenizer, replace(data, development=dict(data.reported)), *rest)
+
+    source_of = quality_limits.source_of
+    monkeypatch.setattr(quantize, "source_of", leaking)
+    file = write(tmp_path / "tickets.csv", {"body": SUBJECTS, "label": LABELS["classification"]})
+    settings = ["target.speedup=null", "pipeline=[finetune_teacher,quantize]", "stages.quantize.start=finetune_teacher"]
     with pytest.raises(AssertionError, match="quantize reads reported rows"):
-        run(tmp_path, "prune", *settings, "output=again")
+        run(tmp_path, "prune", *SMALL[:-1], f"tasks.train={file}", *settings)

@@ -12,7 +12,6 @@ import pytest
 import distill
 from distill.cli.compare.comparison import compare
 from distill.data.task_types.words import words_of
-from distill.errors import ConfigError
 from tests import tiny
 from tests.small import FLOAT, SMALL
 
@@ -81,23 +80,3 @@ def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, predic
     columns = [{key: row.get(key) for key in ("text", "tokens") if key in row} for row in map(form, range(COUNT))]
     assert [{key: line[key] for key in row} for line, row in zip(lines, columns, strict=True)] == columns
     assert all(isinstance(line["predicted_spans" if "spans" in form(0) else "spans"], list) for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("teacher.window=16", "teacher.window: got 16; must be left out for token_classification; "),
-        (
-            "teacher.name=bart",
-            "teacher.name: got a model of type bart; must be one of bert, .* for token_classification; ",
-        ),
-    ],
-)
-def test_what_words_do_not_support_is_refused(setting: str, message: str, run: Any, tmp_path: Path) -> None:
-    file = tmp_path / "places.jsonl"
-    file.write_text("".join(json.dumps(words(number)) + "\n" for number in range(COUNT)))
-    if setting == "teacher.name=bart":
-        setting = f"teacher.name={tiny.save(tmp_path / 'bart', 'bart', '')}"
-    settings = ["limit=smoke", "output=out", "tasks.max_length=32", "target.speedup=null", f"tasks.train={file}"]
-    with pytest.raises(ConfigError, match=message):
-        run(tmp_path, "prune", *settings, "pipeline=[finetune_teacher]", setting)

@@ -29,12 +29,11 @@ def test_two_processes_train_as_one(tmp_path: Path) -> None:
     check_equal(runs, "pretrain", 8)
 
 
-@pytest.mark.parametrize("name", ["next_sentence", "sentence_order"])
-def test_a_killed_run_resumes_exactly_and_its_student_loads(name: str, tmp_path: Path) -> None:
-    settings = [*PIPELINE, term(name)]
+def test_a_killed_run_resumes_exactly_and_its_student_loads(tmp_path: Path) -> None:
+    settings = [*PIPELINE, term("next_sentence")]
     whole = distill(tmp_path, *settings, "output=whole")
     assert whole.returncode == 0, whole.stderr
-    assert f"sequences are pairs for {name}" in whole.stdout
+    assert "sequences are pairs for next_sentence" in whole.stdout
     killed = (DISTURBED, "pretrain", "9", str(int(signal.SIGKILL)))
     assert distill(tmp_path, *settings, "output=broken", launch=("-c", *killed)).returncode == -signal.SIGKILL
     again = distill(tmp_path, *settings, "output=broken")

@@ -21,18 +21,13 @@ MODELS = ("finetune_teacher/own", "finetune/own")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a teacher, two students and a file of 64 labelled rows."""
+    """A folder with a teacher, a student and a file of 64 labelled rows."""
     tiny.save(tmp_path / "given", "bert", "", num_hidden_layers=4)
-    for number, name in enumerate(("small", "other-small")):
-        tiny.save(tmp_path / name, "bert", "", num_hidden_layers=2, seed=number)
-    write_rows(tmp_path, 64)
-    return tmp_path
-
-
-def write_rows(folder: Path, count: int) -> None:
-    texts = [f"{tiny.SENTENCES[i % 8]} on day {i}" for i in range(count)]
+    tiny.save(tmp_path / "small", "bert", "", num_hidden_layers=2)
+    texts = [f"{tiny.SENTENCES[i % 8]} on day {i}" for i in range(64)]
     rows = [json.dumps({"text": text, "label": "ab"[i % 2]}) for i, text in enumerate(texts)]
-    (folder / "rows.jsonl").write_text("\n".join(rows))
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    return tmp_path
 
 
 @pytest.fixture
@@ -87,28 +82,6 @@ def test_runs_with_several_seeds_share_a_teacher_with_a_seed_of_its_own(trained:
     (teacher, one), (again, other) = weights(folder, "first"), weights(folder, "second")
     assert teacher == again == weights(folder, "alone")[0]
     assert one != other
-
-
-CHANGES = {
-    "student.name=other-small": ["finetune_teacher"],
-    "threads=1 output=other": ["finetune_teacher", "finetune"],
-    "seed=1": [],
-    "stages.finetune_teacher.clip=0.5": [],
-    "tasks.max_length=16": [],
-    "limit.steps=5": [],
-}
-"""Settings of a second run -> the stages that it takes from the first."""
-
-
-@pytest.mark.slow
-def test_settings_data_and_models_that_a_stage_reads_make_it_run(trained: Any, folder: Path) -> None:
-    trained("first")
-    reused = {settings: trained(f"run{n}", *settings.split()) for n, settings in enumerate(CHANGES)}
-    assert reused == CHANGES
-    write_rows(folder, 72)
-    assert trained("rows") == []
-    tiny.save(folder / "given", "bert", "", num_hidden_layers=4, seed=1)
-    assert trained("model") == []
 
 
 @pytest.mark.slow

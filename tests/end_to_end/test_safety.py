@@ -21,7 +21,6 @@ from distill.deploy.export import quantized
 from distill.errors import UserError
 from distill.pipeline.stages import prune, vocabulary
 from tests import tiny
-from tests.forked import PYTHON
 
 SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")
 BEGUN = "must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
@@ -64,43 +63,6 @@ def test_a_folder_of_the_users_is_refused(output: str, mine: Path) -> None:
     assert content(mine) == before
 
 
-def test_the_command_line_refuses_it_too(mine: Path) -> None:
-    before = content(mine)
-    command = [PYTHON, "-m", "distill", *SMOKE, "output=."]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stderr) == (2, f"output: got .; {BEGUN}\n")
-    assert content(mine) == before
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (["output=/proc/nope"], "output: got /proc/nope; must be a folder that can be made and written ("),
-        (["teacher=hub", "teacher.name=./nope"], "teacher.name: got ./nope; must be a folder that exists, "),
-        (
-            ["teacher=ensemble", "teacher.names=[./nope,a/b]"],
-            "teacher.names: got ./nope; must be a folder that exists, ",
-        ),
-        (["recipe=task", "student.name=/nope/model"], "student.name: got /nope/model; must be a folder that exists, "),
-        (["student.tokenizer=./nope"], "student.tokenizer: got ./nope; must be a folder that exists, "),
-        (["corpus=text", "corpus.path=nope"], "corpus.path: got nope; must be a file or folder that exists; "),
-        (
-            ["tasks=glue", "tasks.path=nope"],
-            "tasks.path: got nope; must be a folder of task files, e.g. in the layout of ",
-        ),
-    ],
-    ids=lambda value: value[-1].partition("=")[0] if isinstance(value, list) else "",
-)
-def test_a_path_that_is_given_is_checked(settings: list[str], expected: str, mine: Path) -> None:
-    before = content(mine)
-    shared = [] if settings[0].startswith("recipe=") else ["recipe=distilbert"]
-    with pytest.raises(UserError) as caught:
-        distill.run(*shared, "limit=smoke", *settings)
-    assert any(line.startswith(expected) for line in caught.value.messages), caught.value.messages
-    assert content(mine) == before
-
-
 def rte(folder: Path, split: str, count: int, first: int = 0) -> Path:
     """Invented rows in the columns of GLUE's RTE."""
     end = "" if split == "train" else " again"  # no training row is a copy of a validation row
@@ -112,15 +74,6 @@ def rte(folder: Path, split: str, count: int, first: int = 0) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(table), file)
     return file
-
-
-def test_a_validation_file_without_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rte(tmp_path / "glue", "train", 40)
-    file = rte(tmp_path / "glue", "validation", 0)
-    tasks = ("tasks=glue", f"tasks.path={tmp_path / 'glue'}", "tasks.names=[rte]", "pipeline=[finetune_teacher]")
-    line = refused(*SMOKE[:3], *tasks, "output=run")
-    assert line == f"{file}: got no rows; must have a row at least; add rows, or correct the path"
 
 
 @pytest.fixture

@@ -314,19 +314,16 @@ class Context:
     def tokenizer(self, source: Source, member: int = 0) -> Any:
         """The tokenizer of a step's models. `member`: index of the teacher in an ensemble."""
         owner = tokenizer_of(source)
-        if isinstance(owner, Step):
-            return self._cut_tokenizer(owner)
-        return self.given.student_tokenizer if owner is STUDENT else self.given.tokenizers[member]
+        if not isinstance(owner, Step):
+            return self.given.student_tokenizer if owner is STUDENT else self.given.tokenizers[member]
+        if owner not in self._cut_tokenizers:
+            tokenizer = teacher.load_tokenizer(self.folder.of(owner) / next(iter(self.tasks)))
+            tokenizer.padding_side = self.tokenizer(owner.start).padding_side
+            self._cut_tokenizers[owner] = tokenizer
+        return self._cut_tokenizers[owner]
 
     @property
     def every_tokenizer(self) -> list[Any]:
         """All tokenizers of the run's models: of each teacher, of the student, and of vocabulary steps."""
         cut = dict.fromkeys(step.tokenizer for step in self.plan.steps if isinstance(step.tokenizer, Step))
         return [*self.given.tokenizers, self.given.student_tokenizer, *map(self.tokenizer, cut)]
-
-    def _cut_tokenizer(self, step: Step) -> Any:
-        if step not in self._cut_tokenizers:
-            tokenizer = teacher.load_tokenizer(self.folder.of(step) / next(iter(self.tasks)))
-            tokenizer.padding_side = self.tokenizer(step.start).padding_side
-            self._cut_tokenizers[step] = tokenizer
-        return self._cut_tokenizers[step]

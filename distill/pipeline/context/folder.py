@@ -94,26 +94,13 @@ class RunFolder:
         file = self.of(step) / task / run_folder.MANIFEST
         return structs.read(file, TaskModel) if file.is_file() else None
 
-    def common(self, step: Step) -> Recorded:
-        """What a step hands over as far as it is common to all kinds.
-
-        Raises:
-            ConfigError, FileNotFoundError: as `result`.
-        """
-        return self.result(step, Recorded)
-
     def record(self, step: Step) -> Record | None:
         """How a step was run; None if it is not finished.
 
         Raises:
             ConfigError: if its manifest has another record.
         """
-        return self.common(step).record if self.finished(step) else None
-
-    def content(self, step: Step) -> dict[str, Any]:
-        """What the manifest of a step contains; empty without one."""
-        found: dict[str, Any] = atomic.read_json(self.of(step) / run_folder.MANIFEST) if self.finished(step) else {}
-        return found
+        return self.result(step, Recorded).record if self.finished(step) else None
 
     def inputs(self, step: Step) -> dict[str, str]:
         """Folder -> identity, for every finished step that is an input of the step."""
@@ -121,7 +108,8 @@ class RunFolder:
 
     def identity(self, step: Step) -> str:
         """Hash of what a finished step made, and from what. It stays the same if the step is made again bit for bit."""
-        return checksums.fingerprint(_without_costs(self.content(step)))
+        content = atomic.read_json(self.of(step) / run_folder.MANIFEST) if self.finished(step) else {}
+        return checksums.fingerprint(_without_costs(content))
 
     def complete(self, step: Step, made: Artefact, record: Record) -> None:
         """Write what a step hands over, by which the step is finished, with the record of how it was run and the hash

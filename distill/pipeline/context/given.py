@@ -75,12 +75,16 @@ class GivenModels:
     @functools.cached_property
     def student(self) -> str:
         """Folder of the given student."""
-        name = self.config.student.name
+        layers = max(SMOKE_LAYERS // 2, self._layers)
+        return self._fetched(self.config.student.name, "student.name", "student", layers)
+
+    def _fetched(self, name: str | None, key: str, role: str, layers: int) -> str:
+        """Folder of the model `name` of the setting `key`; under limit=smoke, a random one in place of a download."""
         if self.config.limit.smoke and not (name is not None and Path(name).is_dir()):
-            self._log_random("student.name", name)
-            return self._random("student", max(SMOKE_LAYERS // 2, self._layers))
+            self._log_random(key, name)
+            return self._random(role, layers)
         with self.machine.main_first():
-            return teacher.fetch(name, "student.name")
+            return teacher.fetch(name, key)
 
     @property
     def _layers(self) -> int:
@@ -135,13 +139,7 @@ class GivenModels:
     def masked_lm(self) -> str | None:
         """Folder of the masked language model that replaces words in rows without labels; None without one."""
         name = self.config.transfer.masked_lm
-        if name is None:
-            return None
-        if self.config.limit.smoke and not Path(name).is_dir():
-            self._log_random("transfer.masked_lm", name)
-            return self._random("masked_lm", 1)
-        with self.machine.main_first():
-            return teacher.fetch(name, "transfer.masked_lm")
+        return None if name is None else self._fetched(name, "transfer.masked_lm", "masked_lm", 1)
 
     @functools.cached_property
     def tokenizer_folder(self) -> str:

@@ -50,7 +50,6 @@ class EmbedderInputs:
 
 
 def inputs(ctx: Context, step: Step) -> EmbedderInputs:
-    """What an export step of an embedder reads."""
     assert isinstance(step.start, Step)
     return EmbedderInputs(
         name=step.folder,
@@ -69,7 +68,8 @@ def run(inputs: EmbedderInputs, runtime: Runtime) -> Exported:
     student, whole = (_embedder(folder, inputs.teacher) for folder in (source, inputs.teacher.folder()))
     texts = _texts(inputs.tasks, SMOKE_TEXTS if runtime.limit.smoke else PROOF_TEXTS, student.given.prompt)
     ours, theirs = vectors(student, tokenizer, texts), vectors(whole, of_teacher, texts)
-    pairs = {task: _read(data) for task, data in inputs.tasks.items() if _has_similarities(data)}
+    rated = {n: d for n, d in inputs.tasks.items() if d.task.kind.name == "regression" and len(d.task.columns) == 2}
+    pairs = {task: _read(data) for task, data in rated.items()}
     openings.record(runtime.folder, inputs.reader, pairs.values())
     measured = Similarity(
         texts=len(texts),
@@ -116,10 +116,6 @@ def _texts(tasks: Mapping[str, TaskData], count: int, prompt: str) -> list[str]:
     columns = [next(iter(data.development.values()))[data.task.columns[0]] for data in tasks.values()]
     # Stripped, because some versions of sentence-transformers do so.
     return [prompt + column[i].strip() for i in range(count) for column in columns if i < len(column)][:count]
-
-
-def _has_similarities(data: TaskData) -> bool:
-    return data.task.kind.name == "regression" and len(data.task.columns) == 2
 
 
 def _read(data: TaskData) -> TaskData:

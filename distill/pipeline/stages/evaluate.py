@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,6 @@ class EvaluateInputs:
 
 
 def inputs(ctx: Context, step: Step) -> EvaluateInputs:
-    """What an evaluate step reads."""
     fixed = ctx.plan.has_target and ctx.config.target.shape != timing.OWN
     return EvaluateInputs(
         name=step.folder,
@@ -135,10 +133,10 @@ def _measured(
             rows.append(replace(model_results.unmeasured(variant), failed=failed[variant.name]))
             continue
         of_variant, one_encoder = loader.timed_tasks(variant), variant.step in inputs.models.one_encoder
-        paths = _unique(path for task in of_variant for path in loader.paths(variant, task))
+        paths = dict.fromkeys(path for task in of_variant for path in loader.paths(variant, task))
         every = list(tasks) if inputs.models.shared else of_variant
-        sources = _unique(path for task in every for path in loader.folders(variant, task))
-        row = model_results.row(variant, measured, sources, paths, runtime.folder, one_encoder)
+        sources = dict.fromkeys(path for task in every for path in loader.folders(variant, task))
+        row = model_results.row(variant, measured, [*sources], [*paths], runtime.folder, one_encoder)
         rows.append(replace(row, parameters=None, gmacs=None) if _lacks_zeros(variant) else row)
     evaluated = Evaluated(
         environment=_environment(runtime),
@@ -268,7 +266,3 @@ def _rows(data: TaskData) -> list[Asked]:
     rows = next(iter(data.reported.values()))
     places = np.random.default_rng(0).permutation(len(rows))[: 10 * timing.REQUESTS]
     return data.asked(rows.select(places))
-
-
-def _unique(paths: Iterable[Path]) -> list[Path]:
-    return list(dict.fromkeys(paths))

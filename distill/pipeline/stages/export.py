@@ -85,7 +85,6 @@ class ExportInputs:
 
 
 def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
-    """What an export step reads: of the models of tasks, or of an embedder."""
     if step.embeds:
         return embedder.inputs(ctx, step)
     evaluated = step.source("evaluated")

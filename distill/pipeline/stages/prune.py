@@ -55,7 +55,6 @@ class PruneInputs:
 
 
 def inputs(ctx: Context, step: Step) -> PruneInputs:
-    """What a prune step reads."""
     pruner, first = step.pruner, step.first_pruner
     assert pruner is not None
     assert first is not None

@@ -38,7 +38,6 @@ class QuantizeInputs:
 
 
 def inputs(ctx: Context, step: Step) -> QuantizeInputs:
-    """What a quantize step reads."""
     shared = isinstance(step.start, Step) and ctx.shares_encoder(step.start.settings)
     return QuantizeInputs(step.folder, ctx.models(step.start), ctx.tasks, shared)
 

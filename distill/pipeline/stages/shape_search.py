@@ -225,45 +225,36 @@ def check_reach(inputs: SearchInputs, runtime: Runtime, config: Any) -> None:
         search_of(inputs, runtime, config).check(sized=not inputs.own_vocabulary)
 
 
-@dataclass(frozen=True)
-class GoalInputs:
-    """What the goal of gates is found from."""
-
-    search: SearchInputs
-    """Of the prune step that prunes by the gates."""
-    start: Path
-    """Folder of a model that the gates are put on."""
-    file: Path
-    """File of the shape that movement gates are trained for."""
-
-
-def goal_inputs(ctx: Context, step: Step) -> GoalInputs:
-    """What the goal of the gates of a train step is found from."""
+def goal_inputs(ctx: Context, step: Step) -> tuple[SearchInputs, Path, Path]:
+    """What the goal of the gates of a train step is found from, as the first arguments of `goal_of_gates`."""
     pruner = next(other for other in ctx.plan.of(Prune) if other.gated is step)
     start = ctx.checkpoint(step.start, next(iter(ctx.tasks)))
-    return GoalInputs(search_inputs(ctx, pruner), start, ctx.folder.of(step) / CHOICE)
+    return search_inputs(ctx, pruner), start, ctx.folder.of(step) / CHOICE
 
 
-def goal_of_gates(inputs: GoalInputs, kind: str, runtime: Runtime) -> Goal:
+def goal_of_gates(inputs: SearchInputs, start: Path, file: Path, kind: str, runtime: Runtime) -> Goal:
     """The goal to which gates are trained: the target, or the sizes, of the prune step that prunes by them.
 
     Movement gates need a shape before they are trained: the shape that meets the target by the most even scaling of the
     model. It is stored, so that a stopped run resumes.
 
     Args:
+        inputs: of the prune step that prunes by the gates.
+        start: folder of a model that the gates are put on.
+        file: of the shape that movement gates are trained for.
         kind: of the gates.
     """
     machine = runtime.machine
-    search = search_of(inputs.search, runtime, teacher.read_config(inputs.start))
-    if not inputs.search.searched:
+    search = search_of(inputs, runtime, teacher.read_config(start))
+    if not inputs.searched:
         return Goal(search.shapes)
     # The other processes read what the main process measured and chose.
-    with machine.main_first(), timed(inputs.search.seconds_file) if machine.main else nullcontext():
+    with machine.main_first(), timed(inputs.seconds_file) if machine.main else nullcontext():
         if kind == "l0":
             return search.goal()
-        if not inputs.file.is_file():
-            structs.write(inputs.file, search.choice(evenness(search.full)))
-    choice = structs.read(inputs.file, Choice)
+        if not file.is_file():
+            structs.write(file, search.choice(evenness(search.full)))
+    choice = structs.read(file, Choice)
     return Goal([choice.shape], choice=choice)
 
 

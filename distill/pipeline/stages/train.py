@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from distill.compression.pruning.goal import Goal
 from distill.compression.pruning.sensitivity import read
@@ -29,14 +30,7 @@ from distill.pipeline.stages.shares import divided
 from distill.pipeline.train_steps.corpus import on_corpus
 from distill.pipeline.train_steps.inputs import Beside, MemberInputs, TrainInputs
 from distill.pipeline.train_steps.layer_map import Average, Origin, averaged, origin
-from distill.pipeline.train_steps.prepare import (
-    Build,
-    forget_training,
-    learning_rate,
-    length,
-    speed,
-    write_manifest,
-)
+from distill.pipeline.train_steps.prepare import Build, forget_training, learning_rate, length, took, write_manifest
 from distill.pipeline.train_steps.shared_tasks import on_all_tasks
 from distill.pipeline.train_steps.tasks import rounds
 from distill.pipeline.train_steps.teacher_logits import CROSS_FITTED, Labeller, learned_weights
@@ -115,7 +109,7 @@ def _inputs(ctx: Context, step: Step) -> TrainInputs:
 
     goal = None
     if settings.gates.trained:
-        goal = functools.partial(goal_of_gates, goal_inputs(ctx, step), settings.gates.kind)
+        goal = functools.partial(goal_of_gates, *goal_inputs(ctx, step), settings.gates.kind)
 
     def member(number: int, name: str) -> MemberInputs:
         return MemberInputs(
@@ -209,12 +203,8 @@ def run(inputs: TrainInputs, settings: Train, runtime: Runtime) -> Trained:
         for task, data in first.tasks.items():
             folders = [runtime.folder / member.name / task for member in inputs.members]
             weights[task] = learned_weights(folders, tokenizers, data, first.window, runtime)
-    steps, tokens, seconds = _sum(parts)
     whole = Trained(
-        steps=steps,
-        tokens=tokens,
-        seconds=seconds,
-        tokens_per_second=speed(tokens, seconds),
+        **_sum(parts),
         members=[Path(member.name).name for member in inputs.members],
         weights=weights,
         skipped=parts[0].skipped if all(part.skipped for part in parts) else None,
@@ -254,12 +244,8 @@ def _trained(inputs: MemberInputs, settings: Train, runtime: Runtime, beside: Se
             for line in lines(structs.read(runtime.folder / job / run_folder.MANIFEST, TaskModel).tried):
                 machine.log(f"{job}: {line}")
     parts = {t: structs.read(runtime.folder / name / t / run_folder.MANIFEST, TaskModel) for t in inputs.tasks}
-    steps, tokens, seconds = _sum(list(parts.values()))
     made = Trained(
-        steps=steps,
-        tokens=tokens,
-        seconds=seconds,
-        tokens_per_second=speed(tokens, seconds),
+        **_sum(list(parts.values())),
         tasks=list(parts),
         choice=None if goal is None else goal.choice,
         expected={task: part.expected for task, part in parts.items() if part.expected},
@@ -347,7 +333,7 @@ def short(batch: Batch, longest: int, machine: Machine) -> bool:
     return machine.device.type == "cuda" and 1 < machine.accelerator.num_processes > tokens / GPU_TOKENS
 
 
-def _sum(parts: Sequence[TaskModel | Trained]) -> tuple[int, int, float]:
-    """Total steps, tokens and seconds of several trainings. A skipped one has none."""
+def _sum(parts: Sequence[TaskModel | Trained]) -> dict[str, Any]:
+    """What several trainings took, as fields of `Trained`. A skipped one has no seconds."""
     seconds = sum(part.seconds or 0.0 for part in parts)
-    return sum(part.steps for part in parts), sum(part.tokens for part in parts), seconds
+    return took(sum(part.steps for part in parts), sum(part.tokens for part in parts), seconds)

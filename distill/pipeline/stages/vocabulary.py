@@ -41,7 +41,6 @@ class VocabularyInputs:
 
 
 def inputs(ctx: Context, step: Step) -> VocabularyInputs:
-    """What a vocabulary step reads."""
     return VocabularyInputs(step.stage, step.folder, ctx.models(step.start), ctx.tasks, lambda: ctx.texts)
 
 

@@ -37,7 +37,7 @@ from distill.pipeline.train_steps.prepare import (
     frozen,
     prepared,
     replaced_taught,
-    speed,
+    took,
     trained,
     untaught,
     uses_head,
@@ -94,10 +94,7 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     training = Training(inputs.name, runtime.seed, inputs.lr, total, encoded.lengths)
     done = trained(training, settings, runtime, objective, collate)
     made = Trained(
-        steps=done.steps,
-        tokens=done.tokens,
-        seconds=done.seconds,
-        tokens_per_second=speed(done.tokens, done.seconds),
+        **took(done.steps, done.tokens, done.seconds),
         log=done.log,
         corpus=EncodedCorpus(sequences=len(encoded), tokens=len(encoded.ids)),
     )

@@ -53,7 +53,7 @@ class DevelopmentRows:
 
     def score(self, model: nn.Module) -> float:
         """Score in percent of a model, which stays in the mode that it is in; NaN if its outputs are not finite."""
-        return self._finite_score(list(self._outputs(model)))
+        return self._score(list(self._outputs(model)))
 
     def constant(self, outputs: Iterable[tuple[np.ndarray, np.ndarray]]) -> bool:
         """Whether nearly all predictions are the same, of a model with these outputs for each development split, and
@@ -66,7 +66,7 @@ class DevelopmentRows:
         """The training of a model. `score`: of the model, if it is known."""
         task, one = self.data.task, Try(lr=lr, seed=seed, score=None, failed="outputs: got numbers that are not finite")
         outputs = list(self._outputs(model)) if score is None else None
-        score = self._finite_score(outputs) if outputs is not None else score
+        score = self._score(outputs) if outputs is not None else score
         assert score is not None
         if math.isfinite(score):
             low = self.chance is not None and score <= self.chance
@@ -75,11 +75,10 @@ class DevelopmentRows:
             one = Try(lr=lr, seed=seed, score=score, collapsed=collapsed)
         return Tried(task=task.name, chance=self.chance, tries=[one])
 
-    def _finite_score(self, outputs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
+    def _score(self, outputs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
         # Of outputs that are not finite, the class that is taken for the likeliest may be right by chance.
-        return self._score(outputs) if all(np.isfinite(each).all() for each, _ in outputs) else math.nan
-
-    def _score(self, outputs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+        if not all(np.isfinite(each).all() for each, _ in outputs):
+            return math.nan
         task = self.data.task
         graded = [(task.graded(each, truth), truth) for each, truth in outputs]
         return fmean(fmean(metrics.score(task.metrics, *each).values()) for each in graded)

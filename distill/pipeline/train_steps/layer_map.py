@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +95,7 @@ def averaged(shape: Shape, measured: Sequence[Sensitivity]) -> Average:
 
 def kept_longest(measured: Sequence[Sensitivity], count: int) -> list[int]:
     """The `count` layers that are among those kept for the most numbers of layers, summed over tasks; ascending."""
-    votes: dict[int, int] = {}
-    for each in measured:
-        for layers in each.layers.values():
-            for layer in layers:
-                votes[layer] = votes.get(layer, 0) + 1
+    votes = Counter(layer for each in measured for layers in each.layers.values() for layer in layers)
     return sorted(sorted(votes, key=lambda layer: (-votes[layer], layer))[:count])
 
 

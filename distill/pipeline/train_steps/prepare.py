@@ -14,7 +14,7 @@ from torch import nn
 from distill import training as loop
 from distill.compression.pruning.gates import parameter_groups
 from distill.config import Batch, Limit, Student, Train
-from distill.config.feature_kinds import FEATURE_KINDS, REPLACED
+from distill.config.feature_kinds import REPLACED, kinds_of
 from distill.config.instantiate import bind
 from distill.config.plan import STATIC
 from distill.config.stages import BASE_WIDTH
@@ -130,12 +130,12 @@ def prepared(model: Any, settings: Train, runtime: Runtime, build: Build | None,
 
 def uses_head(settings: Train) -> bool:
     """Whether a term with a weight needs the output of the model's head."""
-    return any(FEATURE_KINDS[term.features].head and term.weight > 0 for term in settings.terms.values())
+    return any(kind.head for kind in kinds_of(settings.terms).values())
 
 
 def finds_replaced(settings: Train) -> bool:
     """Whether a term with a weight needs a generator, which replaces tokens."""
-    return any(term.features == REPLACED.name and term.weight > 0 for term in settings.terms.values())
+    return REPLACED in kinds_of(settings.terms).values()
 
 
 def replaced_taught(terms: Mapping[str, Any]) -> list[str]:
@@ -252,6 +252,6 @@ def write_manifest(name: str, models: Trained, runtime: Runtime) -> Trained:
     return models
 
 
-def speed(tokens: int, seconds: float) -> float:
-    """Tokens per second."""
-    return tokens / max(seconds, 1e-9)
+def took(steps: int, tokens: int, seconds: float) -> dict[str, Any]:
+    """What trainings took, as fields of `Trained`."""
+    return {"steps": steps, "tokens": tokens, "seconds": seconds, "tokens_per_second": tokens / max(seconds, 1e-9)}

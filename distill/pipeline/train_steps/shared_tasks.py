@@ -12,7 +12,7 @@ from distill.models.write import write_model
 from distill.pipeline.artefacts import TaskModel, Trained
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.inputs import MemberInputs
-from distill.pipeline.train_steps.prepare import Training, prepared, speed, trained
+from distill.pipeline.train_steps.prepare import Training, prepared, took, trained
 from distill.pipeline.train_steps.tasks import starting_model, training_data
 from distill.training.feed import Arrays
 
@@ -55,14 +55,7 @@ def on_all_tasks(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Tra
             with write_model(runtime.folder / name / task, model, tokenizer, made):
                 pass
     runtime.machine.wait()
-    return Trained(
-        steps=done.steps,
-        tokens=done.tokens,
-        seconds=seconds,
-        tokens_per_second=speed(done.tokens, seconds),
-        tasks=list(inputs.tasks),
-        log=done.log,
-    )
+    return Trained(**took(done.steps, done.tokens, seconds), tasks=list(inputs.tasks), log=done.log)
 
 
 def _all_groups(groups: list[np.ndarray | None]) -> np.ndarray | None:

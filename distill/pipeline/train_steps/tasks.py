@@ -106,12 +106,7 @@ def rounds(
 
 
 def _fitted(
-    inputs: MemberInputs,
-    settings: Train,
-    runtime: Runtime,
-    data: TaskData,
-    name: str,
-    goal: Goal | None,
+    inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData, name: str, goal: Goal | None
 ) -> tuple[Any, TaskModel, Gates | None]:
     """A trained model of a task, what it took, and its gates, which are folded into its weights."""
     tokenizer, log = inputs.tokenizer, runtime.machine.log

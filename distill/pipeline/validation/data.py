@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distill.config import NO_TEACHER, Config, Prune, Quantize, Train
-from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.feature_kinds import kinds_of
 from distill.config.plan import CONTROLS, SHARED_HEADS, STATIC, Plan, Step, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.data.development_split import aside
@@ -110,12 +110,12 @@ def without_pairs(tasks: Tasks, steps: Sequence[Step]) -> Iterator[Line]:
         return
     name, kind = next(iter(kinds.items()))
     for step in steps:
-        for label, term in step.settings.terms.items() if isinstance(step.settings, Train) else ():
-            if term.weight > 0 and FEATURE_KINDS[term.features].paired:
+        for label, of_term in kinds_of(step.settings.terms).items() if isinstance(step.settings, Train) else ():
+            if of_term.paired:
                 key = f"stages.{step.stage}.terms.{label}.weight"
                 yield Problem(
                     key,
-                    f"{term.weight:g}",
+                    f"{step.settings.terms[label].weight:g}",
                     f"be 0 for {name}, a task of kind {kind}, which has no documents of a query to compare",
                     f"set {key}=0, or tasks.kind=reranking",
                 )

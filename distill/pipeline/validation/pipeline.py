@@ -23,12 +23,12 @@ from distill.config import (
     names,
 )
 from distill.config.baselines import BASELINE, SELF_TRAINED, expanded
-from distill.config.feature_kinds import FEATURE_KINDS, LOGITS, POOLED
+from distill.config.feature_kinds import LOGITS, POOLED, kinds_of
 from distill.config.plan import CONTROLS, GIVEN, STATIC, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
 from distill.config.schemes import SCHEMES
 from distill.errors import Line, Problem
 from distill.pipeline.validation.baseline import baselines, compared
-from distill.pipeline.validation.rules import nearest
+from distill.pipeline.validation.rules import alike, nearest
 from distill.pipeline.validation.terms import TermFacts, terms
 from distill.runtime import quoting
 
@@ -80,7 +80,6 @@ def _is_name(name: str) -> bool:
 
 
 def _stage_names(config: Config) -> Iterator[Line]:
-    first: dict[str, str] = {}
     for name in config.stages:
         if not _is_name(name):
             yield Problem(
@@ -90,13 +89,7 @@ def _stage_names(config: Config) -> Iterator[Line]:
                 f"and at most {names.LONGEST} bytes, because it names a folder of the run",
                 "rename the stage",
             )
-        elif (other := first.setdefault(names.folded(name), name)) != name:
-            yield Problem(
-                f"stages.{name}",
-                f"{name} beside {other} as names of stages",
-                "differ in more than case, because some file systems have one folder for both",
-                "rename one of the stages",
-            )
+    yield from alike("stages", filter(_is_name, config.stages), "stages")
     for index, name in enumerate(config.pipeline):
         if name not in config.stages:
             yield Problem("pipeline", name, "be in stages", nearest(name, list(config.stages)))
@@ -190,15 +183,14 @@ def _one_or_per_task(step: Step, key: str, source: Step) -> Iterator[Line]:
 
 def _outputs(step: Step) -> bool:
     """Whether a term of a stage compares outputs with the teacher's."""
-    every = [term for term in getattr(step.settings, "terms", {}).values() if term.weight > 0]
-    return any(FEATURE_KINDS[term.features].head and term.compare_with == "teacher" for term in every)
+    given = getattr(step.settings, "terms", {})
+    return any(kind.head and given[label].compare_with == "teacher" for label, kind in kinds_of(given).items())
 
 
 def _embedder(step: Step, source: Step) -> Iterator[Line]:
     """A stage on the corpus can be exported only as a sentence embedder, if it was trained on pooled vectors."""
     name, start = step.stage, source.stage
-    terms_of_source = getattr(source.settings, "terms", {}).values()
-    if not any(term.weight > 0 and term.features == POOLED.name for term in terms_of_source):
+    if POOLED not in kinds_of(getattr(source.settings, "terms", {})).values():
         yield Problem(
             f"stages.{name}.start",
             start,
@@ -210,11 +202,6 @@ def _embedder(step: Step, source: Step) -> Iterator[Line]:
             f"stages.{name}.start: got {start}; needs sentence-transformers to verify the exported embedder; run "
             f"{quoting.install('embedder')}, or leave the stage out"
         )
-
-
-def _own_tokens(step: Step) -> bool:
-    """Whether the models of a step have another tokenizer than their teacher."""
-    return step.teacher is not None and step.tokenizer is not tokenizer_of(step.teacher)
 
 
 def _one_per_teacher(step: Step) -> Iterator[Line]:
@@ -255,15 +242,9 @@ def _role(source: Source | None) -> str | None:
 def _lists(name: str, stage: Stage) -> Iterator[Line]:
     """Problems of settings that are lists of names or shapes."""
     if isinstance(stage, Prune):
-        if not stage.dimensions:
-            yield Problem(
-                f"stages.{name}.dimensions", "[]", f"contain at least one of {', '.join(DIMENSIONS)}", "name one"
-            )
-        yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS)
+        yield from _names(f"stages.{name}.dimensions", stage.dimensions, DIMENSIONS, fewest=1)
     if isinstance(stage, Vocabulary):
-        if not stage.texts:
-            yield Problem(f"stages.{name}.texts", "[]", "contain tasks, corpus or both", "e.g. [tasks]")
-        yield from _names(f"stages.{name}.texts", stage.texts, ("tasks", "corpus"))
+        yield from _names(f"stages.{name}.texts", stage.texts, ("tasks", "corpus"), fewest=1)
     if isinstance(stage, Quantize):
         yield from _names(f"stages.{name}.schemes", stage.schemes, tuple(SCHEMES))
         yield from _installed(f"stages.{name}.schemes", stage.schemes)
@@ -285,8 +266,10 @@ def _installed(key: str, schemes: list[str]) -> Iterator[Line]:
             )
 
 
-def _names(key: str, given: list[str], allowed: tuple[str, ...]) -> Iterator[Line]:
-    """Names that are not allowed, or appear twice."""
+def _names(key: str, given: list[str], allowed: tuple[str, ...], fewest: int = 0) -> Iterator[Line]:
+    """Names that are not allowed, or appear twice; and too few of them."""
+    if len(given) < fewest:
+        yield Problem(key, "[]", f"contain at least one of {', '.join(allowed)}", "name one")
     for index, name in enumerate(given):
         if name not in allowed:
             yield Problem(key, name, f"be {' or '.join(allowed)}", "drop it")
@@ -317,7 +300,7 @@ def _generator(step: Step) -> Iterator[Line]:
     source, where = step.source("generator"), f"stages.{step.stage}.generator"
     if not isinstance(source, Step) or not (step.on_corpus and source.on_corpus):
         return
-    if not any(term.weight > 0 and term.features == LOGITS.name for term in source.settings.terms.values()):
+    if LOGITS not in kinds_of(source.settings.terms).values():
         must = "be a stage with a term on logits, which trains a language model"
         yield Problem(where, source.stage, must, "e.g. adapt")
     elif tokenizer_of(source) is not step.tokenizer:
@@ -331,7 +314,7 @@ def _train(step: Step, stage: Train, config: Config) -> Iterator[Line]:
     yield from _generator(step)
     key = f"stages.{step.stage}"
     facts = TermFacts(
-        own_tokens=_own_tokens(step),
+        own_tokens=step.teacher is not None and step.tokenizer is not tokenizer_of(step.teacher),
         several_teachers=config.teacher.kind == "ensemble",
         windows=config.teacher.window is not None,
         pruned=step.pruner is not None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +12,7 @@ from distill.config import Baseline, Config
 from distill.config.allowed import ruled
 from distill.config.baselines import SHARED
 from distill.config.free import FREE
+from distill.config.names import folded
 from distill.errors import Line, Problem
 
 
@@ -21,6 +22,17 @@ def existing(key: str, value: str | None, rule: str) -> Iterator[Line]:
         yield Problem(key, "nothing", f"be {rule}", f"set {key}=PATH")
     elif not Path(value).exists():
         yield Problem(key, value, f"be {rule} that exists", f"check the path (from {Path.cwd()})")
+
+
+def alike(key: str, given: Iterable[str], kind: str) -> Iterator[Line]:
+    """Problems of names of stages or tasks (`kind`) whose folders would be one folder."""
+    first: dict[str, str] = {}
+    for name in given:
+        if (other := first.setdefault(folded(name), name)) != name:
+            must = "differ in more than case, because some file systems have one folder for both"
+            yield Problem(
+                f"{key}.{name}", f"{name!r} beside {other!r} as names of {kind}", must, f"rename one of the {kind}"
+            )
 
 
 def flatten(value: Any, key: str = "") -> dict[str, Any]:

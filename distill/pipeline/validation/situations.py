@@ -9,7 +9,7 @@ from typing import Any
 
 from distill import config
 from distill.config import NO_TEACHER, Config, Evaluate, Export, Prune, Quantize, Train, Vocabulary
-from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.feature_kinds import kinds_of
 from distill.config.loads import BATCH
 from distill.config.masking_units import TOKEN
 from distill.config.plan import SHARED_HEADS, STATIC, TEACHER, Plan, Step
@@ -44,11 +44,10 @@ class Case:
     def masks(self) -> bool:
         """Whether tokens are masked in the stage, or in a control that has its settings."""
         return any(
-            term.weight > 0 and (kind := FEATURE_KINDS.get(term.features)) is not None and kind.head
+            kind.head
             for step in self.plan.of(Train)
             if self.step.stage in (step.stage, getattr(self.config.stages.get(step.stage), "baseline_of", None))
-            for term in step.settings.terms.values()
-            if step.on_corpus
+            for kind in (kinds_of(step.settings.terms).values() if step.on_corpus else ())
         )
 
     def without(self, source: str) -> bool:
@@ -162,8 +161,7 @@ UNCHANGED = Situation(
     lambda case: not (case.plan.builds or case.plan.of(Prune) or case.plan.given_student),
 )
 UNSHAPED = Situation(
-    "where no stage builds or prunes a student",
-    lambda case: case.plan.of(Vocabulary) and UNCHANGED.holds(case),
+    "where no stage builds or prunes a student", lambda case: case.plan.of(Vocabulary) and UNCHANGED.holds(case)
 )
 LEFT_OUT = Situation(
     "where pipeline leaves out {case.left_out[0]}, the prune stage of the recipe",

@@ -29,10 +29,7 @@ def student(config: Config, plan: Plan) -> Iterator[Line]:
         yield from _pruned(config, plan)
     if config.budget.minutes is not None and config.target.scheme in ("fp32", "bf16"):
         yield Problem(
-            "target.scheme",
-            config.target.scheme,
-            "be a scheme of stages.*.schemes with budget.minutes",
-            "leave it out",
+            "target.scheme", config.target.scheme, "be a scheme of stages.*.schemes with budget.minutes", "leave it out"
         )
 
 

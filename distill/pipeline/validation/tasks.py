@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from distill.config import Task, Tasks, names
@@ -11,7 +11,7 @@ from distill.data.class_weights import BALANCED
 from distill.data.task import chosen, is_own
 from distill.data.task_types import TASK_TYPES
 from distill.errors import Line, Problem
-from distill.pipeline.validation.rules import existing, nearest
+from distill.pipeline.validation.rules import alike, existing, nearest
 from distill.pipeline.validation.system import system_files
 from distill.runtime import quoting
 
@@ -20,7 +20,7 @@ def tasks(settings: Tasks) -> Iterator[Line]:
     """Problems of the tasks."""
     every = chosen(settings)
     yield from _sources(settings, every)
-    yield from _alike(every)
+    yield from alike("tasks.each", every, "tasks")
     used = [task for name, task in every.items() if name in (settings.names or every)]
     if used and not any(task.in_headline for task in used):
         key = "tasks" if is_own(settings) else "tasks.each.*"
@@ -47,19 +47,6 @@ def tasks(settings: Tasks) -> Iterator[Line]:
         for source in ("train", "validation", "test", "development"):
             yield from system_files(f"{key}.{source}", getattr(task, source), settings.path)
         yield from _task(key, task)
-
-
-def _alike(every: Iterable[str]) -> Iterator[Line]:
-    """Problems of tasks whose folders would be one folder."""
-    first: dict[str, str] = {}
-    for name in every:
-        if (other := first.setdefault(names.folded(name), name)) != name:
-            yield Problem(
-                f"tasks.each.{name}",
-                f"{name!r} beside {other!r} as names of tasks",
-                "differ in more than case, because some file systems have one folder for both",
-                "rename one of the tasks",
-            )
 
 
 def _sources(settings: Tasks, every: dict[str, Task]) -> Iterator[Line]:

@@ -8,7 +8,15 @@ from typing import Any
 
 from distill.config import Term, Train
 from distill.config.baselines import BASELINE
-from distill.config.feature_kinds import BATCH_LOSSES, FEATURE_KINDS, LOGITS, REPLACED, SPAN_BOUNDARY, FeatureKind
+from distill.config.feature_kinds import (
+    BATCH_LOSSES,
+    FEATURE_KINDS,
+    LOGITS,
+    REPLACED,
+    SPAN_BOUNDARY,
+    FeatureKind,
+    kinds_of,
+)
 from distill.errors import Line, Problem
 
 
@@ -37,11 +45,8 @@ def terms(key: str, stage: Train, facts: TermFacts) -> Iterator[Line]:
         yield Problem(f"{key}.terms", "none with a weight", "be at least one", f"e.g. +term@{key}.terms.mlm=mlm")
     yield from _replaced(key, weighted, stage)
     yield from _one_of_pairs(key, weighted)
-    for label, term in weighted.items():
-        # An unknown kind is refused by the rule of `features`.
-        if (kind := FEATURE_KINDS.get(term.features)) is None:
-            continue
-        where = f"{key}.terms.{label}"
+    for label, kind in kinds_of(weighted).items():
+        term, where = weighted[label], f"{key}.terms.{label}"
         if kind.segments:
             yield from _of_pairs(where, term, kind, stage, facts)
             yield from _of_batch(where, key, term, kind, stage)
@@ -105,8 +110,7 @@ def _of_batch(where: str, key: str, term: Term, kind: FeatureKind, stage: Train)
 
 def _one_of_pairs(key: str, weighted: Mapping[str, Term]) -> Iterator[Line]:
     """All terms of a stage are computed on the same texts, which are pairs of one kind."""
-    kinds = {label: FEATURE_KINDS[t.features] for label, t in weighted.items() if t.features in FEATURE_KINDS}
-    first, *others = [label for label, kind in kinds.items() if kind.segments] or [""]
+    first, *others = [label for label, kind in kinds_of(weighted).items() if kind.segments] or [""]
     for label in others:
         yield Problem(
             f"{key}.terms.{label}.weight",
@@ -163,18 +167,12 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
         reason = f"with features {kind.name}"
     elif kind.own_tokens is not None and facts.own_tokens:
         reason = "where the student has a tokenizer of its own, because only the student's tokens are masked"
-    elif not _masks(stage):
+    elif not any(each.head for each in kinds_of(stage.terms).values()):
         reason = "in a stage that masks no tokens, because no term is on logits"
     if reason and term.positions == "masked":
         yield Problem(f"{where}.positions", "masked", f"be all {reason}", f"set {where}.positions=all")
     if "masked" in kind.rows and not kind.inside and term.compare_with == "labels" and term.positions == "all":
         yield Problem(f"{where}.positions", "all", "be masked with labels", "only masked positions have a label")
-
-
-def _masks(stage: Train) -> bool:
-    """Whether tokens of a corpus are masked in a stage."""
-    kinds = (FEATURE_KINDS.get(term.features) for term in stage.terms.values() if term.weight > 0)
-    return any(kind is not None and kind.head for kind in kinds)
 
 
 def _layers(where: str, term: Term, kind: FeatureKind) -> Iterator[Line]:

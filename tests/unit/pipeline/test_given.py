@@ -17,22 +17,13 @@ from distill.runtime.storage import run_folder
 from tests import tiny
 
 
-def a_machine() -> Any:
-    from accelerate import Accelerator
-    from rich.console import Console
-
-    from distill.runtime.machine import Machine
-
-    return Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
-
-
 def given(tmp_path: Path, *settings: str) -> GivenModels:
     """Those of a smoke run on the corpus `corpus.txt`, in the same folder each time."""
     text = tmp_path / "corpus.txt"
     own = ["recipe=distilbert", "limit=smoke", "corpus=text", f"corpus.path={text}"]
     run_folder.claim(tmp_path / "run")
     loaded = config.load_config([*own, *settings])
-    return GivenModels(loaded, a_machine(), tmp_path / "run", lambda: [text.read_text()], False)
+    return GivenModels(loaded, tiny.machine(), tmp_path / "run", lambda: [text.read_text()], False)
 
 
 def test_a_random_teacher_has_the_words_of_the_corpus_of_today(tmp_path: Path) -> None:
@@ -66,5 +57,5 @@ def test_a_students_own_tokenizer_tells_the_texts_of_a_pair_apart(separated: boo
         words.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
     words.save_pretrained(tmp_path / "words")
     loaded = config.load_config(["recipe=distilbert", "limit=smoke", f"student.tokenizer={tmp_path / 'words'}"])
-    models = GivenModels(loaded, a_machine(), tmp_path / "run", list, False)
+    models = GivenModels(loaded, tiny.machine(), tmp_path / "run", list, False)
     assert separator_of(models.student_tokenizer) == ("" if separated else "\n")

@@ -144,6 +144,29 @@ def test_settings_are_a_part_of_the_stages_that_read_them(reads: str, changed: s
     assert name(reads) != name(reads, changed)
 
 
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ("student.name=other", ["finetune_teacher"]),
+        ("threads=1 output=other", ["finetune_teacher", "finetune"]),
+        ("stages.finetune_teacher.clip=0.5", ["finetune"]),  # unless its teacher is another then
+        ("seed=1", []),
+        ("tasks.max_length=16", []),
+        ("limit.steps=5", []),
+    ],
+)
+def test_stages_whose_models_a_setting_may_change_have_another_name(
+    changed: str, same: list[str], tmp_path: Path
+) -> None:
+    def names(*settings: str) -> list[str | None]:
+        run, _ = stage(tmp_path, "finetune", *settings)
+        return [run.of(step).name for step in run.plan.steps if step.stage in ("finetune_teacher", "finetune")]
+
+    before, after = names(), names(*changed.split())
+    kept = [old == new for old, new in zip(before, after, strict=True)]
+    assert kept == [name in same for name in ("finetune_teacher", "finetune")]
+
+
 @pytest.mark.parametrize("gates", ["none", "movement"])
 def test_the_processor_is_a_part_where_gates_are_trained_to_reach_a_time(
     gates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,21 +10,12 @@ import numpy as np
 import pytest
 
 from distill.compression.pruning.search import Shape
-from distill.config import Batch, Limit, Prune, ScaleWithCompression, Train
+from distill.config import Batch, Limit, ScaleWithCompression, Train
 from distill.config.plan import TEACHER, Source, Step
 from distill.pipeline.stages.train import _compression
 from distill.pipeline.train_steps.prepare import learning_rate, length
+from tests.unit.pipeline.test_layer_map import FINETUNED, prune, train
 
-
-def prune(start: Source, name: str = "prune") -> Step:
-    return Step(name, Prune(), sources={"start": (start,)})
-
-
-def train(start: Source, teacher: Source = TEACHER) -> Step:
-    return Step("train", Train(), sources={"start": (start,), "teacher": (teacher,)})
-
-
-FINETUNED = Step("finetune_teacher", Train(role="teacher"), sources={"start": (TEACHER,)})
 HALF = 2 * (4 * 64 + 2 * 256) / (4 * 64 + 2 * 64)
 """The compression of half the layers with a quarter of the FFN."""
 

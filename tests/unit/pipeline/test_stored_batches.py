@@ -10,15 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accelerate import Accelerator
-from rich.console import Console
 
 from distill.config import Limit, load_config
 from distill.data.tasks import load_tasks
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.prepare import Length
 from distill.pipeline.train_steps.tasks import training_data
-from distill.runtime.machine import Machine
 from tests import tiny
 
 TOKENIZER = tiny.tokenizer()
@@ -44,8 +41,7 @@ def test_a_batch_has_the_vectors_of_its_texts(kind: str, tmp_path: Path) -> None
     settings += [f"tasks.validation={tmp_path}/held.jsonl", "tasks.soft_label=vector", "student.name=any"]
     config = load_config(settings)
     data = load_tasks(config.tasks, config.limit, 0).tasks["texts"]
-    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
-    runtime = Runtime(machine, tmp_path, seed=0, limit=Limit(), longest=16)
+    runtime = Runtime(tiny.machine(), tmp_path, seed=0, limit=Limit(), longest=16)
     inputs: Any = SimpleNamespace(
         name="recover",
         seed=0,

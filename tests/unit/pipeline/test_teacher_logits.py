@@ -50,16 +50,10 @@ def home(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def context(home: Path, output: str, *settings: str, precision: str = "fp32") -> Any:
-    from accelerate import Accelerator
-    from rich.console import Console
-
-    from distill.runtime.machine import Machine
-
     own = ["teacher=hub", "teacher.name=given", "student.name=given", "tasks.train=rows.jsonl", "tasks.text=text"]
     loaded = config.load_config(["recipe=task", *own, "tasks.label=label", "tasks.max_length=8", *settings])
-    machine = Machine(Accelerator(cpu=True), Console(quiet=True), precision, 1, 1, fast_float32=False)
     run_folder.claim(home / output)
-    return Context(loaded, resolve(loaded), "task", "", machine, RunFolder(home / output))
+    return Context(loaded, resolve(loaded), "task", "", tiny.machine(precision), RunFolder(home / output))
 
 
 STUDENT = Step(

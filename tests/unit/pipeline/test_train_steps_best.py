@@ -10,8 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from distill.config import load_config
-from distill.pipeline import validation
 from distill.pipeline.artefacts import Moment
 from distill.pipeline.train_steps.best import Best, moments
 from distill.runtime.storage import run_folder
@@ -103,21 +101,3 @@ def test_one_process_scores_and_the_others_keep_what_they_have(folder: Path) -> 
     assert best.restore(lambda text: None) is None
     assert int(model.step) == 10
     assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            ["stages.pretrain.best_of=3"],
-            "stages.pretrain.best_of: got 3; must be 1 on the corpus, which has no rows of tasks; leave it out",
-        ),
-        (
-            ["student.heads=shared", "stages.finetune.best_of=2"],
-            "stages.finetune.best_of: got 2; must be 1 with student.heads=shared, where one encoder is trained on all "
-            "tasks; leave it out",
-        ),
-    ],
-)
-def test_stages_that_cannot_choose_a_moment_are_refused(settings: list[str], message: str) -> None:
-    assert validation.settings(load_config(["recipe=distilbert", *settings]), "distilbert") == [message]

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from datasets import Dataset
-from rich.console import Console
 
 from distill.config import Limit, Train
 from distill.config.plan import TEACHER, Step
@@ -30,7 +28,6 @@ from distill.pipeline.train_steps import tasks, teacher_logits
 from distill.pipeline.train_steps.folds import CrossFitted, fold_of, in_folds
 from distill.pipeline.train_steps.teacher_logits import Labeller
 from distill.pipeline.validation.data import undivided
-from distill.runtime.machine import Machine
 from distill.runtime.storage import run_folder
 from tests import tiny
 from tests.rounds import made
@@ -68,8 +65,7 @@ def runtime(tmp_path: Path) -> Runtime:
     """Of a run with a teacher that outputs [9, -9] for every text."""
     run_folder.claim(tmp_path)
     constant(9).save_pretrained(tmp_path / NAME)
-    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
-    return Runtime(machine, tmp_path, seed=0, limit=Limit(smoke=True), longest=16)
+    return Runtime(tiny.machine(), tmp_path, seed=0, limit=Limit(smoke=True), longest=16)
 
 
 def labeller(runtime: Runtime) -> Labeller:

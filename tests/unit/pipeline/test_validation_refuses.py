@@ -119,11 +119,7 @@ COMMANDS: dict[tuple[str, str], list[str]] = {
     ("budget.minutes", "OTHER_TARGET"): ["auto", "target.latency_ms=5"],
     ("budget.minutes", "OTHER_SCORES"): ["auto", "pipeline=[finetune_teacher,prune,recover]"],
     ("budget.minutes", "UNMEASURED"): ["auto", "stages.quantize.start=finetune_teacher"],
-    ("budget.minutes", "UNLIMITED"): [
-        "auto",
-        "stages.quantize.max_drop=null",
-        "stages.quantize.max_recall_drop=null",
-    ],
+    ("budget.minutes", "UNLIMITED"): ["auto", "stages.quantize.max_drop=null", "stages.quantize.max_recall_drop=null"],
     ("target.chain", "CUT_FOR_ALL"): ["prune_general", "target.speedup=[2,4]"],
     ("stages.*.quantized", "EMBEDS"): [
         "embedder",

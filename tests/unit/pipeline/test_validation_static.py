@@ -34,17 +34,6 @@ def test_the_recipe_passes() -> None:
     assert problems("student.hidden_size=64", "student.tokenizer=FOLDER") == []
 
 
-@pytest.mark.parametrize("term", ["hidden", "relations", "attention"])
-def test_terms_on_layers_are_refused(term: str) -> None:
-    name = {"attention": "scores"}.get(term, term)
-    (line, *_) = (
-        line
-        for line in problems(f"+term@stages.pretrain.terms.more={term}")
-        if "student.init=static, whose student has no layers" in line
-    )
-    assert line.startswith(f"stages.pretrain.terms.more.features: got {name}; must be pooled with student.init=static")
-
-
 def test_on_tasks_the_message_names_what_fits_there() -> None:
     found = problems("+term@stages.finetune.terms.more=relations")
     wanted = "must be logits or vectors with student.init=static, whose student has no layers"
@@ -65,15 +54,6 @@ def test_terms_of_its_teacher_are_not(term: str) -> None:
     found = problems(setting)
     assert found == problems(setting, recipe="distilbert")
     assert not any("no layers" in line for line in found)
-
-
-@pytest.mark.parametrize("name", ["layers=[0]", "num_hidden_layers=2", "family=bert", "intermediate_size=8"])
-def test_sizes_of_layers_are_refused(name: str) -> None:
-    key = name.partition("=")[0]
-    wanted = "; must be left out with student.init=static, which has no layers; leave it out"
-    assert any(
-        line.startswith(f"student.{key}: got ") and line.endswith(wanted) for line in problems(f"student.{name}")
-    )
 
 
 def test_only_the_student_has_its_own_tokenizer() -> None:

@@ -49,12 +49,7 @@ def test_every_kind_is_valid_in_a_plain_stage(features: str, data: str) -> None:
 
 
 CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
-    (
-        {"compare_with": "labels"},
-        "corpus",
-        PLAIN,
-        "compare_with: got labels; must be teacher with features hidden; ",
-    ),
+    ({"compare_with": "labels"}, "corpus", PLAIN, "compare_with: got labels; must be teacher with features hidden; "),
     (
         {"features": "span_boundary", "positions": "masked"},
         "corpus",
@@ -112,12 +107,7 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     ({"features": "relations"}, "tasks", PRUNED, "features: got relations; must not need all of the teacher's heads"),
     ({"features": "pooled"}, "corpus", SEVERAL, "features: got pooled; must be logits with teacher=ensemble, whose "),
     (PAIRS, "tasks", PLAIN, "features: got next_sentence; must be of a stage on a corpus; drop the term with ~sta"),
-    (
-        PAIRS,
-        "corpus",
-        OWN,
-        "features: got next_sentence; must be left out where the student has a tokenizer of its",
-    ),
+    (PAIRS, "corpus", OWN, "features: got next_sentence; must be left out where the student has a tokenizer of its"),
     (PAIRS, "corpus", STATIC, "features: got next_sentence; must be left out with student.init=static, whose first "),
     (PAIRS | {"compare_with": "teacher"}, "corpus", PLAIN, "compare_with: got teacher; must be labels with features "),
     (PAIRS | {"positions": "masked"}, "corpus", PLAIN, "positions: got masked; must be all with features next_sen"),
@@ -129,12 +119,7 @@ CASES: list[tuple[dict[str, Any], str, TermFacts, str]] = [
     ({"features": "logits", "teacher_layer": 1}, "tasks", PLAIN, "teacher_layer: got 1; must be left out with fea"),
     ({"layers": "uniform", "features": "pooled"}, "tasks", PLAIN, "layers: got uniform; must be last with feat"),
     ({"layers": [[0, 1]], "features": "logits"}, "tasks", PLAIN, "layers: got [[0, 1]]; must be last with feat"),
-    (
-        {"layers": [[-1, -1]], "features": "first"},
-        "tasks",
-        PLAIN,
-        "layers: got [[-1, -1]]; must be last, uniform",
-    ),
+    ({"layers": [[-1, -1]], "features": "first"}, "tasks", PLAIN, "layers: got [[-1, -1]]; must be last, uniform"),
     ({"layers": "uniform", "teacher_layer": 2}, "corpus", PLAIN, "teacher_layer: got 2; must be left out with laye"),
     *(
         ({"layers": layers}, "corpus", PLAIN, f"layers: got {layers}; must be last, uniform or pairs [student's ")

@@ -8,8 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from accelerate import Accelerator
-from rich.console import Console
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -19,7 +17,7 @@ from distill.data.tasks import load_tasks
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.prepare import Length
 from distill.pipeline.train_steps.tasks import training_data
-from distill.runtime.machine import Machine
+from tests import tiny
 
 LABELS = ("O", "B-place", "I-place", "B-name", "I-name")
 
@@ -48,8 +46,7 @@ def test_a_token_of_a_whole_span_learns_to_continue_it(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = load_config(["recipe=prune", "teacher=none", f"tasks.train={tmp_path}/rows.jsonl", "student.name=any"])
     data = load_tasks(config.tasks, config.limit, 0).tasks["rows"]
-    machine = Machine(Accelerator(cpu=True), Console(quiet=True), "fp32", 1, 1, fast_float32=False)
-    runtime = Runtime(machine, tmp_path, seed=0, limit=Limit(), longest=64)
+    runtime = Runtime(tiny.machine(), tmp_path, seed=0, limit=Limit(), longest=64)
     inputs: Any = SimpleNamespace(
         name="recover",
         seed=0,
