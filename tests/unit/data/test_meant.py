@@ -281,10 +281,12 @@ def test_several_numbers_for_a_text_are_no_set(suffix: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_digits_for_each_label_are_no_classes_in_silence(suffix: str, tmp_path: Path) -> None:
-    cells = cycle("0110", "1000", "0011", "0000", "1101", "0101")
+@pytest.mark.parametrize("between", ["", " "])
+def test_digits_for_each_label_are_no_classes_in_silence(between: str, suffix: str, tmp_path: Path) -> None:
+    cells = cycle(*map(between.join, ("0110", "1000", "0011", "0000", "1101", "0101")))
     line = refusal(tmp_path, None, suffix, label=cells)
-    assert "got '0011' in column label" in line
+    assert f"got '{between.join('0011')}' in column label" in line
+    assert "it may have a 0 or 1 for each of 4 labels" in line
     assert line.endswith("set tasks.kind=multi_label, or tasks.kind=classification")
     rows = load(tmp_path, None, suffix, label=cells, kind="multi_label", labels=["late", "lost", "wet", "torn"])
     assert counts(rows) == {"late": 20, "lost": 30, "wet": 20, "torn": 30}
