@@ -42,8 +42,8 @@ QUESTIONS = (
 FOUND = ("answers", "answer", "answer_text")
 """Usual names of the column with the answers that are in a context."""
 
-TAGS = ("ner_tags", "ner_tag", "ner", "tags", "tag", "spans", "entities", "pos_tags")
-"""Usual names of columns with a list of tags or of spans for each text."""
+TAGS = ("ner_tags", "ner_tag", "ner", "tags", "tag", "spans", "entities", "pos_tags", "cats", "accept")
+"""Usual names of columns with a list of tags or of spans for each text, or of labels as spaCy and Prodigy name it."""
 
 WORD_LISTS = ("tokens", "words")
 """Usual names of columns with a list of words for each text."""

@@ -271,6 +271,19 @@ def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
         assert any("has a 0 or 1 for each of 3 labels" in note for note in rows.notes)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("column", ["labels", "cats"])
+def test_objects_with_a_0_or_1_for_each_label(column: str, suffix: str, tmp_path: Path) -> None:
+    names, sets = ("late", "lost", "wet"), [("late", "wet"), ("lost",), ()]
+    for value in (int, float, bool):
+        cells = cycle(*({name: value(name in each) for name in names} for each in sets))
+        rows = load(tmp_path, None, suffix, **{column: cells})
+        assert rows.task.kind.name == "multi_label"
+        assert counts(rows) == {"late": 20, "lost": 20, "wet": 20}
+    line = refusal(tmp_path, None, suffix, label=cycle({"late": 0.5, "lost": 0.5}, {"late": 1.0, "lost": 0.0}))
+    assert "got struct<" in line
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_several_numbers_for_a_text_are_no_set(suffix: str, tmp_path: Path) -> None:
     line = refusal(tmp_path, None, suffix, label=cycle([3, 5, 4], [3, 4, 3], [5, 1, 5]))
