@@ -123,3 +123,20 @@ def test_an_adapter_without_a_known_base_is_refused(tmp_path: Path) -> None:
     assert "got an adapter of peft, trained on None" in refusal(tmp_path)
     (tmp_path / "adapter_config.json").write_text(json.dumps({"architecture": "pfeiffer", "hidden_size": 16}))
     assert "got an adapter of another library than peft; must be one model" in refusal(tmp_path)
+
+
+def test_an_adapter_whose_base_is_gone_is_refused_with_what_to_set(tmp_path: Path) -> None:
+    stated = {"peft_type": "LORA", "task_type": "SEQ_CLS", "base_model_name_or_path": str(tmp_path / "gone")}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(stated))
+    message = refusal(tmp_path)
+    assert f"trained on {tmp_path / 'gone'};" in message
+    assert "this base is not there: set base_model_name_or_path in this file to its folder" in message
+    assert "python" not in message
+
+
+def test_a_pooler_in_pickled_weights_is_not_said_to_be_lost(tmp_path: Path) -> None:
+    base, folder = tiny.save(tmp_path / "base", "bert", "", std=0.3), tmp_path / "adapter"
+    adapted(folder, base)
+    (base / "model.safetensors").rename(base / "pytorch_model.bin")
+    message = refusal(folder)
+    assert "; its base must have bert.pooler, which cannot be seen in pickled weights; merge it with python" in message
