@@ -538,6 +538,7 @@ def test_thousands_are_refused(number: str, tmp_path: Path) -> None:
 def test_columns_about_rows_are_neither_text_nor_label(tmp_path: Path) -> None:
     frame = {
         "Unnamed: 0": [*range(COUNT)],
+        "Unnamed: 0.1": cycle(0, 1),
         "user_id": cycle("u1", "u2"),
         "created_at": cycle("2024-01-01", "2024-01-02"),
     }
