@@ -380,6 +380,15 @@ def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> N
     )
 
 
+def test_rejected_rows_beside_the_labels_of_a_teacher_are_left_out(tmp_path: Path) -> None:
+    """Their names are those of no usual column."""
+    several = Head(2, ("late", "wet"), "multi_label_classification")
+    columns = {"late": cycle(1, 0, 0), "wet": cycle(0, 1, 1, 0, 1)}
+    rows = load(tmp_path, several, **columns, answer=cycle("accept", "reject", "accept", "ignore"))
+    found = {text for part in splits_of(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
+    assert found == {TEXTS[i] for i in range(0, COUNT, 2)}
+
+
 def test_the_place_of_rows_after_rejected_ones(tmp_path: Path) -> None:
     labels = cycle("1", "2.5")
     labels[40] = labels[41] = "high"
