@@ -275,8 +275,8 @@ def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize("column", ["labels", "cats"])
 def test_objects_with_a_0_or_1_for_each_label(column: str, suffix: str, tmp_path: Path) -> None:
     names, sets = ("late", "lost", "wet"), [("late", "wet"), ("lost",), ()]
-    for value in (int, float, bool):
-        cells = cycle(*({name: value(name in each) for name in names} for each in sets))
+    for yes, no in ((1, 0), (1.0, 0.0), (True, False)):
+        cells = cycle(*({name: yes if name in each else no for name in names} for each in sets))
         rows = load(tmp_path, None, suffix, **{column: cells})
         assert rows.task.kind.name == "multi_label"
         assert counts(rows) == {"late": 20, "lost": 20, "wet": 20}
