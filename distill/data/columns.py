@@ -68,7 +68,7 @@ def columns_of(
         DataError: for a text column that contains no text.
     """
     sample = table.slice(0, SAMPLE)
-    if settings.label is None and (flags := _flags_of(head, sample)):
+    if settings.label is None and (flags := flags_of(head, sample)):
         settings = replace(settings, label=flags)
     if settings.soft_label in sample.column_names:  # probabilities are neither texts nor labels
         sample = sample.drop_columns([settings.soft_label])
@@ -255,12 +255,12 @@ def _share(flags: pa.ChunkedArray) -> float:
     return pc.mean(flags).as_py() or 0.0
 
 
-def _flags_of(head: Head | None, table: pa.Table) -> list[str]:
+def flags_of(head: Head | None, table: pa.Table) -> list[str]:
     """The labels of a head of several labels, if each of them is a column of 0 and 1; else nothing."""
     several = head is not None and head.problem == TASK_TYPES["multi_label"].problem and head.outputs > 1
     names = [*head.labels] if several and head is not None else []
     known = {*names} <= {*table.column_names}
-    return names if known and all(_is_flag(table[name]) for name in names) else []
+    return names if known and all(_is_flag(table[name].slice(0, SAMPLE)) for name in names) else []
 
 
 def _flag_of(table: pa.Table, label: Sequence[str], task_type: TaskType, head: Head | None) -> str:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from distill import config
 from distill.data import class_weights
 from distill.data.chosen import described, written_as_text
-from distill.data.columns import columns_of
+from distill.data.columns import columns_of, flags_of
 from distill.data.files import Table
 from distill.data.header import check_first_row
 from distill.data.kind_of import stated_of
@@ -100,7 +100,9 @@ def labelled_rows(
     tags = head is not None and head.architecture == TOKENS
     implied = "regression" if number else TOKEN_CLASSIFICATION.name if tags else None
     of_texts = head is not None and head.architecture == TEXTS
-    meant = as_meant(name, replace(settings, kind=settings.kind or implied), tables, key, of_texts)
+    flags = flags_of(head, next(iter(tables.values())).rows) or None
+    stated = replace(settings, kind=settings.kind or implied, label=settings.label or flags)
+    meant = as_meant(name, stated, tables, key, of_texts)
     made, as_read = list[str](), tables
     tables = with_likely_labels(settings, meant.tables, head, made, name, key)
     first = next(iter(tables.values()))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from distill.data.choice_forms import LABEL, are_labelled, labelled_choices
 from distill.data.task_types.offsets import ENDS, STARTS, of_triple
-from distill.data.task_types.task_type import is_list, is_text
+from distill.data.task_types.task_type import is_list, is_number, is_text
 from distill.data.task_types.written import PLAIN
 
 SAMPLE = 1000
@@ -72,6 +72,19 @@ def unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
     values = pc.struct_field(column, [0])
     return values if is_list(values.type) and is_text(values.type.value_type) else None
+
+
+def with_flags(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """The lists of the labels that a text has, of a column [rows] of objects with a 0 or 1 for each label, as spaCy's
+    `cats`; None for any other column, and where an object lacks a label."""
+    keys = [*column.type] if pa.types.is_struct(column.type) else []
+    if len(keys) < 2 or not all(is_number(key.type) or pa.types.is_boolean(key.type) for key in keys):
+        return None
+    cells = column.to_pylist()
+    if any(value not in (0, 1) for cell in cells for value in (cell or {}).values()):
+        return None
+    labels = [None if cell is None else [label for label, value in cell.items() if value] for cell in cells]
+    return pa.chunked_array([pa.array(labels, pa.list_(pa.string()))])
 
 
 START = "answer_start"

@@ -26,7 +26,7 @@ from distill.data.decisions import (
     unread,
 )
 from distill.data.files import Table
-from distill.data.listed import listed, of_answers, of_choices, unwrapped
+from distill.data.listed import listed, of_answers, of_choices, unwrapped, with_flags
 from distill.data.marked import of_lists
 from distill.data.split_names import SPLITS, split_of
 from distill.data.stated_beside import name_columns, with_empty_spans, with_names
@@ -134,6 +134,7 @@ def with_lists(
             continue
         found |= {name} if values is not None and is_text(rows[name].type) else set()
         values = unwrapped(rows[name]) if values is None and name not in texts else values
+        values = with_flags(rows[name]) if values is None and _is_label(settings, name) else values
         values = of_lists(rows[name], name, table.where, _is_label(settings, name)) if values is None else values
         if values is not None:
             rows = rows.set_column(rows.column_names.index(name), name, values)

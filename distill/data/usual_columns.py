@@ -42,8 +42,8 @@ QUESTIONS = (
 FOUND = ("answers", "answer", "answer_text")
 """Usual names of the column with the answers that are in a context."""
 
-TAGS = ("ner_tags", "ner_tag", "ner", "tags", "tag", "spans", "entities", "pos_tags")
-"""Usual names of columns with a list of tags or of spans for each text."""
+TAGS = ("ner_tags", "ner_tag", "ner", "tags", "tag", "spans", "entities", "pos_tags", "cats", "accept")
+"""Usual names of columns with a list of tags or of spans for each text, or of labels as spaCy and Prodigy name it."""
 
 WORD_LISTS = ("tokens", "words")
 """Usual names of columns with a list of words for each text."""
@@ -55,8 +55,8 @@ LABELS_OF = {record.TOKENS: (*LABELS, *TAGS), record.CHOICES: ANSWERS, record.AN
 """Architecture -> usual names of the label column, if they are not `LABELS`."""
 
 TEXTS = (
-    "text", "sentence", "content", "body", "message", "review", "comment", "document", "utterance", "description",
-    "abstract", "article", "question", "query", "title",
+    "text", "sentence", "content", "body", "message", "review", "comment", "document", "utterance", "utt",
+    "description", "abstract", "article", "question", "query", "title",
 )  # fmt: skip
 """Usual names of text columns."""
 
@@ -67,7 +67,7 @@ SAMPLE = 10_000
 """Rows by which columns and kind are chosen."""
 
 _ASIDE = re.compile(
-    r"unnamed: ?\d+|index|idx|no|nr|(.*[_ -])?(id|ids|uuid|guid|url|hash)|(?-i:[a-z]+I[dD])|.*_(at|time|date)|date|"
+    r"unnamed: ?[\d.]+|index|idx|no|nr|(.*[_ -])?(id|ids|uuid|guid|url|hash)|(?-i:[a-z]+I[dD])|.*_(at|time|date)|date|"
     r"timestamp|split|fold|subset|partition|annotators?|lead_time|_[a-z_]+|__index_level_\d+__|file_?names?",
     re.IGNORECASE,
 )

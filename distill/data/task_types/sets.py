@@ -55,14 +55,18 @@ def stands_apart(values: Iterable[str], mark: str) -> bool:
 
 
 def are_flags(values: Iterable[str]) -> bool:
-    """Whether texts such as `0110` have a 0 or 1 for each of three labels or more. Classes may be called so too: these
-    texts are more than their places, each place differs, and several have more than one 1."""
-    values = {*values}
+    """Whether texts such as `0110`, or `0 1 1 0`, have a 0 or 1 for each of three labels or more. Classes may be called
+    so too: these texts are more than their places, each place differs, and several have more than one 1."""
+    values = {_without_spaces(value) for value in values}
     size = max(map(len, values), default=0)
     if size < 3 or not all(len(value) == size and {*value} <= {"0", "1"} for value in values):
         return False
     several = sum(value.count("1") > 1 for value in values)
     return len(values) > size and several > 1 and all(len({*place}) == 2 for place in zip(*values, strict=True))
+
+
+def _without_spaces(value: str) -> str:
+    return "".join(value.split())
 
 
 def is_joined(column: pa.ChunkedArray, stated: Stated) -> bool:
@@ -103,7 +107,7 @@ def _check_flags(values: set[str], stated: Stated) -> None:
         one = min(value for value in values if value.count("1") > 1)
         raise stated.ambiguous(
             repr(one),
-            f"it may have a 0 or 1 for each of {len(one)} labels, or be the name of a class",
+            f"it may have a 0 or 1 for each of {len(_without_spaces(one))} labels, or be the name of a class",
             f"set {setting(f'{stated.key}.kind', 'multi_label')}, or {setting(f'{stated.key}.kind', 'classification')}",
         )
 
@@ -176,7 +180,7 @@ def _taken_apart(columns: Given, stated: Stated, notes: list[str]) -> Given:
 
 def _digits(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Lists of the digits of texts. An empty text says nothing about its row."""
-    lists = [None if value is None else [*map(int, value)] for value in names(column).to_pylist()]
+    lists = [None if value is None else [*map(int, _without_spaces(value))] for value in names(column).to_pylist()]
     return pa.chunked_array([pa.array(lists, pa.list_(pa.int64()))])
 
 

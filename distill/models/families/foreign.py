@@ -12,6 +12,7 @@ from distill.errors import DataError
 from distill.models.families.records import FAMILIES
 from distill.models.readable import check_size, readable
 from distill.runtime import quoting
+from distill.runtime.storage import run_folder
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """Files of peft."""
@@ -65,7 +66,13 @@ def _refuse(folder: Path, file: Path) -> NoReturn:
             f"{got}; an adapter of type {settings['peft_type']} cannot be merged into its base; train one with "
             "LoraConfig, or the whole model"
         )
-    if (lost := _lost(folder, settings, base)) is not None:
+    if isinstance(base, str) and run_folder.is_path(base) and not Path(base).exists():
+        raise DataError(
+            f"{got}{kept}; this base is not there: set base_model_name_or_path in this file to its folder, or to its "
+            "name on the hub, and try again"
+        )
+    lost, known = _lost(folder, settings, base) or ("", False)
+    if known:
         raise DataError(
             f"{got}; neither the adapter nor its base has {lost}, which was random when it was trained, so that it "
             f"cannot be merged; train it again with modules_to_save=['{lost.rpartition('.')[2]}', 'classifier']"
@@ -76,20 +83,23 @@ def _refuse(folder: Path, file: Path) -> NoReturn:
             "; an adapter has neither names of labels nor problem_type, so add id2label={0: 'NAME', 1: 'NAME'} behind "
             "num_labels, and problem_type='multi_label_classification' if a text may have several labels"
         )
-    raise DataError(f"{got}{kept}{names}; merge it with {python(_merging(folder, settings, base))}")
+    unseen = f"; its base must have {lost}, which cannot be seen in pickled weights" if lost else ""
+    raise DataError(f"{got}{kept}{names}{unseen}; merge it with {python(_merging(folder, settings, base))}")
 
 
-def _lost(folder: Path, settings: dict[str, Any], base: Any) -> str | None:
-    """The pooler of a classifier that is neither in an adapter nor in its base, a local folder; None if none is
-    missing."""
+def _lost(folder: Path, settings: dict[str, Any], base: Any) -> tuple[str, bool] | None:
+    """(the pooler of a classifier that is neither in an adapter nor in its base, a local folder; whether this is known,
+    as it is not of pickled weights, which are not opened). None if none is missing."""
     source = Path(str(base))
     record = FAMILIES.get(str(_json(source / "config.json").get("model_type")))
     if settings.get("task_type") != "SEQ_CLS" or record is None or record.layer is None:
         return None
     lost = "pre_classifier" if record.name == "distilbert" else record.pooler
-    files = [folder / ADAPTER_WEIGHTS, *source.glob("*.safetensors")]
+    own, files = folder / ADAPTER_WEIGHTS, [*source.glob("*.safetensors")]
     last = None if lost is None else lost.rpartition(".")[2]
-    return None if last is None or any(f".{last}." in f".{name}" for name in _names(files)) else lost
+    if lost is None or any(f".{last}." in f".{name}" for name in _names([own, *files])):
+        return None
+    return lost, own.is_file() and bool(files)
 
 
 def _names(files: Iterable[Path]) -> Iterator[str]:

@@ -200,7 +200,8 @@ def _check_problem(file: Path, problem: Any, outputs: int) -> None:
 
 
 def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: str) -> tuple[str, ...]:
-    """Names of the outputs as from `without_defaults`; empty too where the config does not name each of them."""
+    """Names of the outputs as from `without_defaults`, by id2label or else by label2id; empty too where the config does
+    not name each of them."""
     stored = config.get("id2label") or {}
     try:
         names = {int(number): str(name) for number, name in stored.items()}
@@ -219,7 +220,18 @@ def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: st
             f"{file}: got the name {twice[0]!r} for several outputs in id2label; must be another name for each output, "
             "because predictions name them; correct id2label and label2id"
         )
-    return without_defaults(labels)
+    return without_defaults(labels) or _by_number(config.get("label2id"), outputs)
+
+
+def _by_number(numbers: Any, outputs: int) -> tuple[str, ...]:
+    """The names that label2id states for the outputs; empty unless it has one for each, and none of transformers'
+    defaults. A training that sets label2id alone leaves these in id2label."""
+    stated = numbers if isinstance(numbers, Mapping) else {}
+    names = {str(number): str(name) for name, number in stated.items()}
+    whole = len(stated) == outputs and {*names} == {*map(str, range(outputs))}
+    if not whole or any(re.fullmatch(r"LABEL_\d+", name) for name in names.values()):
+        return ()
+    return tuple(names[str(number)] for number in range(outputs))
 
 
 def without_defaults(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -132,6 +132,8 @@ def notes(path: str | Path, unused: Collection[str]) -> Iterator[str]:
             f"{file}: label2id has other numbers for the names in id2label, which are used, as by transformers. If the "
             "model was trained with label2id, correct id2label"
         )
+    if head is not None and {*head.labels} - {*map(str, (stated.get("id2label") or {}).values())}:
+        yield f"{file}: no names of the outputs in id2label; those in label2id are used"
     # Embedders have their own pooling, so that the pooler of the encoder and its position numbers are never used.
     if head is not None and head.architecture == VECTORS:
         unused = [name for name in unused if "pooler." not in name and not BUFFERS.search(name)]

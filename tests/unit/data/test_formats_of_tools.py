@@ -68,6 +68,25 @@ def prodigy_spans() -> list[dict[str, Any]]:
     return rows
 
 
+def prodigy_choices() -> list[dict[str, Any]]:
+    options = [{"id": each, "text": each} for each in sorted({*MOODS})]
+    kept = [n % 10 != 9 for n in range(COUNT)]
+    return [
+        {
+            "text": text,
+            "_input_hash": n,
+            "_task_hash": -n,
+            "options": options,
+            "_view_id": "choice",
+            "config": {"choice_style": "single"},
+            "accept": [mood] if kept[n] else [],
+            "answer": "accept" if kept[n] else "ignore",
+            "_timestamp": 1700000000 + n,
+        }
+        for n, (text, mood) in enumerate(zip(TEXTS, MOODS, strict=True))
+    ]
+
+
 def label_studio_spans() -> list[dict[str, Any]]:
     return [
         {
@@ -162,6 +181,7 @@ FORMATS: dict[str, tuple[str, str | Callable[[Path], None], str, Sequence[str]]]
         "classification",
         ("calm", "loud", "odd"),
     ),
+    "Prodigy, choices": ("rows.jsonl", lines(prodigy_choices()), "multi_label", ("calm", "loud", "odd")),
     "Label Studio JSON-MIN, spans": ("rows.json", json.dumps(label_studio_spans()), "token_classification", BIO),
     "Label Studio JSON-MIN, classes": (
         "rows.json",
@@ -181,6 +201,13 @@ FORMATS: dict[str, tuple[str, str | Callable[[Path], None], str, Sequence[str]]]
         json.dumps([[t, {"entities": pairs(s)}] for t, s in zip(TEXTS, SPANS, strict=True)]),
         "token_classification",
         BIO,
+    ),
+    "spaCy 2, classes": (
+        "rows.json",
+        json.dumps([[t, {"cats": {each: float(each == m) for each in ("calm", "loud", "odd")}}]
+                    for t, m in zip(TEXTS, MOODS, strict=True)]),
+        "multi_label",
+        ("calm", "loud", "odd"),
     ),
     "SQuAD": ("rows.json", json.dumps(squad()), "question_answering", ()),
     "BEIR and MTEB": ("rows", beir, "reranking", ()),

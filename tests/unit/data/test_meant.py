@@ -271,6 +271,19 @@ def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
         assert any("has a 0 or 1 for each of 3 labels" in note for note in rows.notes)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("column", ["labels", "cats"])
+def test_objects_with_a_0_or_1_for_each_label(column: str, suffix: str, tmp_path: Path) -> None:
+    names, sets = ("late", "lost", "wet"), [("late", "wet"), ("lost",), ()]
+    for yes, no in ((1, 0), (1.0, 0.0), (True, False)):
+        cells = cycle(*({name: yes if name in each else no for name in names} for each in sets))
+        rows = load(tmp_path, None, suffix, **{column: cells})
+        assert rows.task.kind.name == "multi_label"
+        assert counts(rows) == {"late": 20, "lost": 20, "wet": 20}
+    line = refusal(tmp_path, None, suffix, label=cycle({"late": 0.5, "lost": 0.5}, {"late": 1.0, "lost": 0.0}))
+    assert "got struct<" in line
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_several_numbers_for_a_text_are_no_set(suffix: str, tmp_path: Path) -> None:
     line = refusal(tmp_path, None, suffix, label=cycle([3, 5, 4], [3, 4, 3], [5, 1, 5]))
@@ -281,10 +294,12 @@ def test_several_numbers_for_a_text_are_no_set(suffix: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_digits_for_each_label_are_no_classes_in_silence(suffix: str, tmp_path: Path) -> None:
-    cells = cycle("0110", "1000", "0011", "0000", "1101", "0101")
+@pytest.mark.parametrize("between", ["", " "])
+def test_digits_for_each_label_are_no_classes_in_silence(between: str, suffix: str, tmp_path: Path) -> None:
+    cells = cycle(*map(between.join, ("0110", "1000", "0011", "0000", "1101", "0101")))
     line = refusal(tmp_path, None, suffix, label=cells)
-    assert "got '0011' in column label" in line
+    assert f"got '{between.join('0011')}' in column label" in line
+    assert "it may have a 0 or 1 for each of 4 labels" in line
     assert line.endswith("set tasks.kind=multi_label, or tasks.kind=classification")
     rows = load(tmp_path, None, suffix, label=cells, kind="multi_label", labels=["late", "lost", "wet", "torn"])
     assert counts(rows) == {"late": 20, "lost": 30, "wet": 20, "torn": 30}
@@ -363,6 +378,15 @@ def test_rejected_rows_are_left_out(tool: str, suffix: str, tmp_path: Path) -> N
     assert note.startswith(
         f"parcels train: {COUNT - len(kept)} of {COUNT} rows are left out, because their {column} is "
     )
+
+
+def test_rejected_rows_beside_the_labels_of_a_teacher_are_left_out(tmp_path: Path) -> None:
+    """Their names are those of no usual column."""
+    several = Head(2, ("late", "wet"), "multi_label_classification")
+    columns = {"late": cycle(1, 0, 0), "wet": cycle(0, 1, 1, 0, 1)}
+    rows = load(tmp_path, several, **columns, answer=cycle("accept", "reject", "accept", "ignore"))
+    found = {text for part in splits_of(rows).values() for text in part.table["text"].take(part.rows).to_pylist()}
+    assert found == {TEXTS[i] for i in range(0, COUNT, 2)}
 
 
 def test_the_place_of_rows_after_rejected_ones(tmp_path: Path) -> None:
@@ -523,6 +547,7 @@ def test_thousands_are_refused(number: str, tmp_path: Path) -> None:
 def test_columns_about_rows_are_neither_text_nor_label(tmp_path: Path) -> None:
     frame = {
         "Unnamed: 0": [*range(COUNT)],
+        "Unnamed: 0.1": cycle(0, 1),
         "user_id": cycle("u1", "u2"),
         "created_at": cycle("2024-01-01", "2024-01-02"),
     }

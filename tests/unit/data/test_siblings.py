@@ -106,6 +106,15 @@ def test_two_columns_a_and_b_are_a_pair(tmp_path: Path) -> None:
 # ---- columns
 
 
+def test_a_text_beside_the_same_with_marks(tmp_path: Path) -> None:
+    """As in MASSIVE, whose marks state what the intent is about."""
+    marked = [text.replace("room", "[place : room]") for text in TEXTS]
+    found = load(
+        tmp_path, partition=cycle("train", "train", "dev", "test"), utt=TEXTS, annot_utt=marked, intent=cycle(*"abc")
+    )
+    assert found.task.columns == ("utt",)
+
+
 def test_a_separator_at_the_end_of_each_row_names_no_column(tmp_path: Path) -> None:
     """As `pandas.read_csv(..., index_col=False)` reads such a file."""
     lines = [f"{i},{text},{other},{i % 2}," for i, (text, other) in enumerate(zip(TEXTS, OTHERS, strict=True))]

@@ -135,3 +135,20 @@ def test_an_adapter_of_any_content_is_one_line(odd: dict[str, Any], tmp_path: Pa
     assert refusal(tmp_path).startswith(f"{file}: got ")
     save_file({"weight": torch.zeros(2)}, tmp_path / "adapter_model.safetensors")
     assert refusal(tmp_path).startswith(f"{file}: got ")
+
+
+def test_an_adapter_whose_base_is_gone_is_refused_with_what_to_set(tmp_path: Path) -> None:
+    stated = {"peft_type": "LORA", "task_type": "SEQ_CLS", "base_model_name_or_path": str(tmp_path / "gone")}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(stated))
+    message = refusal(tmp_path)
+    assert f"trained on {tmp_path / 'gone'};" in message
+    assert "this base is not there: set base_model_name_or_path in this file to its folder" in message
+    assert "python" not in message
+
+
+def test_a_pooler_in_pickled_weights_is_not_said_to_be_lost(tmp_path: Path) -> None:
+    base, folder = tiny.save(tmp_path / "base", "bert", "", std=0.3), tmp_path / "adapter"
+    adapted(folder, base)
+    (base / "model.safetensors").rename(base / "pytorch_model.bin")
+    message = refusal(folder)
+    assert "; its base must have bert.pooler, which cannot be seen in pickled weights; merge it with python" in message

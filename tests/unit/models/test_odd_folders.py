@@ -72,6 +72,24 @@ def test_default_names_in_another_order_are_names(numbers: tuple[int, ...], tmp_
     check_scores(folder, SENTENCES)
 
 
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        ({"storm": 0, "boat": 2, "baker": 1}, ("storm", "baker", "boat")),
+        ({"storm": "0", "boat": "2", "baker": "1"}, ("storm", "baker", "boat")),
+        ({"storm": 0, "boat": 1}, ()),
+        ({"storm": 0, "boat": 1, "baker": 1}, ()),
+        ({"LABEL_0": 2, "LABEL_1": 1, "LABEL_2": 0}, ()),  # transformers obeys id2label
+    ],
+)
+def test_names_in_label2id_alone(numbers: dict[str, Any], found: tuple[str, ...], tmp_path: Path) -> None:
+    folder = saved(tmp_path / "m")
+    change(folder / "config.json", id2label={str(n): f"LABEL_{n}" for n in range(3)}, label2id=numbers)
+    head = stored_head(folder)
+    assert head is not None
+    assert head.labels == found
+
+
 def test_one_name_for_two_outputs_is_refused(tmp_path: Path) -> None:
     folder = saved(tmp_path / "m")
     tiny.change(folder / "config.json", id2label={"0": "pos", "1": "pos", "2": "neg"})

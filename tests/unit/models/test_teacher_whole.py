@@ -284,6 +284,10 @@ NOTED: dict[str, tuple[dict[str, Any], str]] = {
         {"auto_map": {"AutoModel": "modeling.Own"}},
         "config.json: the folder's own code (modeling.Own) is not run; the class of transformers is used",
     ),
+    "names in label2id alone": (
+        {"label2id": {"a": 2, "b": 1, "c": 0}},
+        "config.json: no names of the outputs in id2label; those in label2id are used",
+    ),
     "labels under other numbers": (
         {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"a": 2, "b": 1, "c": 0}},
         "config.json: label2id has other numbers for the names in id2label, which are used, as by transformers.",
