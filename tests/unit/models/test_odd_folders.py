@@ -84,7 +84,7 @@ def test_default_names_in_another_order_are_names(numbers: tuple[int, ...], tmp_
 )
 def test_names_in_label2id_alone(numbers: dict[str, Any], found: tuple[str, ...], tmp_path: Path) -> None:
     folder = saved(tmp_path / "m")
-    change(folder / "config.json", id2label={str(n): f"LABEL_{n}" for n in range(3)}, label2id=numbers)
+    tiny.change(folder / "config.json", id2label={str(n): f"LABEL_{n}" for n in range(3)}, label2id=numbers)
     head = stored_head(folder)
     assert head is not None
     assert head.labels == found
