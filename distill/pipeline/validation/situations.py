@@ -9,12 +9,12 @@ from typing import Any
 
 from distill import config
 from distill.config import NO_TEACHER, Config, Evaluate, Export, Prune, Quantize, Train, Vocabulary
-from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.loads import BATCH
 from distill.config.masking_units import TOKEN
 from distill.config.plan import SHARED_HEADS, STATIC, TEACHER, Plan, Step
 from distill.config.schemes import SCHEMES
 from distill.data.task import chosen
+from distill.pipeline.validation.terms import masks_tokens
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,9 @@ class Case:
     def masks(self) -> bool:
         """Whether tokens are masked in the stage, or in a control that has its settings."""
         return any(
-            term.weight > 0 and (kind := FEATURE_KINDS.get(term.features)) is not None and kind.head
+            step.on_corpus and masks_tokens(step.settings)
             for step in self.plan.of(Train)
             if self.step.stage in (step.stage, getattr(self.config.stages.get(step.stage), "baseline_of", None))
-            for term in step.settings.terms.values()
-            if step.on_corpus
         )
 
     def without(self, source: str) -> bool:

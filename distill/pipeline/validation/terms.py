@@ -163,7 +163,7 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
         reason = f"with features {kind.name}"
     elif kind.own_tokens is not None and facts.own_tokens:
         reason = "where the student has a tokenizer of its own, because only the student's tokens are masked"
-    elif not _masks(stage):
+    elif not masks_tokens(stage):
         reason = "in a stage that masks no tokens, because no term is on logits"
     if reason and term.positions == "masked":
         yield Problem(f"{where}.positions", "masked", f"be all {reason}", f"set {where}.positions=all")
@@ -171,7 +171,7 @@ def _positions(where: str, term: Term, kind: FeatureKind, stage: Train, facts: T
         yield Problem(f"{where}.positions", "all", "be masked with labels", "only masked positions have a label")
 
 
-def _masks(stage: Train) -> bool:
+def masks_tokens(stage: Train) -> bool:
     """Whether tokens of a corpus are masked in a stage."""
     kinds = (FEATURE_KINDS.get(term.features) for term in stage.terms.values() if term.weight > 0)
     return any(kind is not None and kind.head for kind in kinds)
