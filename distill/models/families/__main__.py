@@ -36,7 +36,8 @@ TAIL = """
   RoBERTa's does. An ELECTRA whose embeddings are narrower than its layers has the same limits as ALBERT.
 - **Heads in groups**: where the heads of an EuroBERT or UltraBERT share keys and values (`num_key_value_heads` is less
   than `num_attention_heads`), a student can have fewer layers and FFN channels, but keeps the width and the heads.
-  `recipe=prune` refuses such a model; `distill.prune` prunes its layers and FFN channels.
+  Such a model is pruned in these too: by `recipe=prune_layers`, `recipe=prune_ffn` and `distill.prune`, and by
+  `recipe=prune` with `stages.prune.dimensions=[layers,ffn]`.
 - **Long texts**: BigBird and Longformer are refused; a ModernBERT, GTE, Jina v3 or EuroBERT reads texts of 8192 tokens,
   and an UltraBERT longer ones.
 - **Own code**: the code of a folder (`auto_map` in its config) is never run. A folder of a type above is loaded by the

@@ -35,8 +35,6 @@ _OF_NO_STAGE = (
 )
 """Settings that are left out of the key of a trained stage. Training does not read them, or the key already includes
 them as settings of the stage or as `arithmetic`."""
-_IF_READ = ("corpus", "target", "transfer")
-"""Settings that only some train stages read."""
 
 
 @dataclass(frozen=True)
@@ -151,22 +149,22 @@ def _is_of_teacher(settings: Train) -> bool:
 
 
 def _outside_of_stages(config: Config, settings: Train) -> dict[str, Any]:
-    """The settings outside of its own that any train stage may read."""
-    left_out = {*_OF_NO_STAGE, *_IF_READ, *(("student",) if _is_of_teacher(settings) else ())}
+    """The settings outside of its own that a train stage may read."""
+    left_out = {*_OF_NO_STAGE, *(("student",) if _is_of_teacher(settings) else ())}
     left_out |= {"seed"} if has_own_seed(config, settings) else set()
     return {name: value for name, value in asdict(config).items() if name not in left_out}
 
 
 def _only_if_read(step: Step, config: Config) -> dict[str, Any]:
-    """Those of `_IF_READ` that a train stage reads. Of the target, an earlier step has made the shape of the student,
-    and the share of its epochs is a part of its own; gates are trained for the speed itself."""
-    of_corpus, gates = "corpus" in needed(step, config), getattr(step.settings, "gates", None)
-    read = {
-        "corpus": asdict(config.corpus) if of_corpus else None,
-        "target": asdict(config.target) if gates is not None and gates.trained else None,
-        "transfer": asdict(config.transfer) if _has_transfer_set(step, config) else None,
+    """The settings that only some train stages read, each None where this one does not. Of the target, an earlier step
+    has made the shape of the student, and the share of its epochs is a part of its own; gates are trained for the speed
+    itself."""
+    reads = {
+        "corpus": "corpus" in needed(step, config),
+        "target": step.settings.gates.trained,
+        "transfer": _has_transfer_set(step, config),
     }
-    return {name: read[name] for name in _IF_READ}
+    return {name: asdict(getattr(config, name)) if read else None for name, read in reads.items()}
 
 
 def arithmetic(machine: Machine) -> dict[str, Any]:

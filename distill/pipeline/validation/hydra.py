@@ -58,7 +58,8 @@ _FOREIGN = re.compile(r"\$\{(?!hydra[.:]|now:)")
 
 
 def hydra_settings(settings: DictConfig) -> Iterator[str]:
-    """A line for each of Hydra's own settings (`hydra.*`) that could run code which a config chooses."""
+    """A line for each of Hydra's own settings (`hydra.*`) that could run code which a config chooses, or that a run
+    would not obey."""
     plain = OmegaConf.to_container(settings, resolve=False)
     assert isinstance(plain, dict)
     for key in EMPTY:

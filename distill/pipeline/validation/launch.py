@@ -52,5 +52,6 @@ def alone(environment: Mapping[str, str], processes: int) -> Iterator[str]:
     if processes == 1 and announced != "1":
         yield (
             f"WORLD_SIZE: got {announced} processes, each of which would train by itself; must have LOCAL_RANK, the "
-            "number of each process on its machine; set it, or start them by torchrun -m distill"
+            "number of each process on its machine; set it, start them by torchrun -m distill, or "
+            "unset WORLD_SIZE where this is the only one"
         )

@@ -19,6 +19,7 @@ from distill.pipeline.context.folder import CORPUS, TRANSFER, RunFolder
 from distill.pipeline.context.keys import Keys
 from distill.runtime import outside
 from distill.runtime.storage import atomic, run_folder, structs
+from distill.training import Row
 
 FILES = ("teacher.name=given", "student.name=small", "tasks.train=rows.csv")
 
@@ -204,7 +205,7 @@ def test_steps_are_known_by_their_files_and_what_they_were_made_from(tmp_path: P
     before = identity("1", Trained(tokens=3, seconds=1.0))
     again = identity(
         "1",
-        Trained(tokens=3, seconds=2.0),
+        Trained(tokens=3, seconds=2.0, log=[Row(step=1, loss=0.5, terms={}, tokens_per_second=9.0)]),
         replace(KEY, packages="others", versions={"distill": "2"}),
         seconds=9.0,
         reused=True,

@@ -35,6 +35,7 @@ def test_processes_of_which_each_runs_by_itself_are_refused() -> None:
     """As in a PyTorchJob of Kubeflow with GPUs: `WORLD_SIZE` and `RANK` are set, and `LOCAL_RANK` is not."""
     (problem,) = alone(TORCHRUN, 1)
     assert problem.startswith("WORLD_SIZE: got 8 processes, each of which would train by itself; must have LOCAL_RANK")
+    assert problem.endswith("unset WORLD_SIZE where this is the only one")
     assert list(alone(TORCHRUN, 8)) == []
     assert list(alone({}, 1)) == list(alone({"WORLD_SIZE": "1"}, 1)) == []
 
