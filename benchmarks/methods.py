@@ -157,8 +157,10 @@ METHODS = {
     "skewed_kl": _pruned("prune_layers", COST.outputs(), _outputs("skewed_kl")),
     "jensen_shannon": _pruned("prune_layers", COST.outputs(), _outputs("jensen_shannon")),
 }
-"""Method -> its settings. Those of a recipe have its name. `labels` is the control of the methods that start from the
-fine-tuned teacher: the same layers, trained on the labels alone."""
+"""Method -> its settings. Those of a recipe have its name."""
+LABELS = "labels"
+"""The control of the methods that start from the fine-tuned teacher: the same layers, trained on the labels alone."""
+FROM_TEACHER = tuple(name for name, words in METHODS.items() if "stages.recover." in words and name != LABELS)
 
 
 def command(method: str, seed: int, glue: Path) -> list[str]:

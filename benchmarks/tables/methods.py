@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from benchmarks.methods import FROM_TEACHER, LABELS
 from benchmarks.tables.markers import SEVERAL, measured_part
 from benchmarks.tables.runs import RECIPES, Runs, float32_student, seeds
 from distill.evaluation.record import Interval
@@ -49,6 +50,14 @@ class Method:
         values, _ = self.gains
         return fmean(values) if values else 0.0
 
+    def above(self, control: Method) -> str:
+        """Points of the macro score above a control that other runs made, of the seeds that both have."""
+        scores = [
+            {tuple(run.seeds): student.macro or 0.0 for run, student in zip(each.runs, each.students, strict=True)}
+            for each in (self, control)
+        ]
+        return shown([scores[0][seed] - scores[1][seed] for seed in scores[0] if seed in scores[1]], [], "+.1f")
+
     @property
     def better(self) -> bool:
         """Whether the interval of the gain is above 0."""
@@ -71,10 +80,12 @@ def page(runs: Runs) -> str:
     if not found:
         return "No run is committed yet."
     tasks = model_rows.task_names(found[0].runs[0])
+    of_labels = next((method for method in found if method.name == LABELS), None)
     rows = [
         (
             method.name.replace("-", "_"),
             "-" if method.name == CONTROL else shown(*method.gains, "+.1f"),
+            method.above(of_labels) if of_labels and method.name.replace("-", "_") in FROM_TEACHER else "-",
             overview.cell(method.students, "retained"),
             overview.cell(method.students, "above_chance"),
             *(shown([fmean((student.scores or {})[task].values()) for student in method.students]) for task in tasks),
@@ -82,17 +93,21 @@ def page(runs: Runs) -> str:
         )
         for method in found
     ]
-    columns = ("Method", "Gain over layer_drop", "Retained %", "Above chance %", *tasks, "Seeds")
+    columns = ("Method", "Gain over layer_drop", "Above labels", "Retained %", "Above chance %", *tasks, "Seeds")
     no_better = [row[0] for row, method in zip(rows, found, strict=True) if not method.better]
     notes = [
         "Of the student in torch float32, on the reported rows. Gain: points of the macro score above the student of "
-        "layer_drop with the same seed. For each task the mean of its metrics. Several seeds: mean"
-        f"{SEVERAL}. Not shown to be better than layer_drop, because the interval of the gain is not above 0: "
-        f"{', '.join(name for name in no_better if name != 'layer_drop') or 'none'}. The intervals are not corrected "
-        "for the number of methods: of 40 methods without a gain, one has an interval above 0 on average. The order is "
-        "that of the gains, and no test of one method against another.",
+        "layer_drop with the same seed, which has evenly spaced layers of the teacher as it was before its "
+        "fine-tuning. Methods with a value in the column Above labels start from those layers of the fine-tuned "
+        "teacher whose removal raises the loss least; labels has the same start, and learns from the labels alone. The "
+        "value is the difference of the two macro scores, without a test. For each task the mean of its metrics. "
+        f"Several seeds: mean{SEVERAL}. Not shown to be better than layer_drop, because the interval of the gain is "
+        f"not above 0: {', '.join(name for name in no_better if name != 'layer_drop') or 'none'}. The intervals are "
+        "not corrected for the number of methods: of 40 methods without a gain, one has an interval above 0 on "
+        "average. The order is that of the gains, and no test of one method against another.",
     ]
-    return f"{markdown.text([Picture(PICTURE)])}\n{measured_part(Table('Methods', columns, rows, 1, notes))}"
+    drawn = markdown.text([Picture(PICTURE, text="Gain of each method over layer_drop")])
+    return f"{drawn}\n{measured_part(Table('Methods', columns, rows, 1, notes))}"
 
 
 def picture(found: Sequence[Method]) -> bytes:

@@ -27,6 +27,10 @@ KINDS = "kinds/"
 """Beginning of the names of runs that benchmarks/kinds.py made: kinds/KIND/SEED."""
 BASE = "base/"
 """Beginning of the names of runs that benchmarks/base.py made: base/TASK-SPEEDUP/SEED, with a teacher of base size."""
+OTHER_BASELINE = "stages.evaluate.baseline=drop"
+"""In the commands of runs of benchmarks/methods.py, whose baseline is the student of recipe=layer_drop."""
+ON_LABELS = "stages.recover.terms.soft_targets.weight=0 stages.recover.terms.supervised.weight=1"
+"""In the command of the method `labels`, whose student learns from no teacher."""
 FETCHED = "teacher.name=outputs/mpnet-base"
 """In the commands of these runs."""
 PRUNING = "pruning/"
@@ -60,6 +64,9 @@ def _today(path: Path) -> Results:
     fetched has the name of its model, and not that of its folder, which another model has too."""
     results = read_one(path)
     command = results.command
+    if OTHER_BASELINE in command:  # records of that time say neither
+        untaught = True if ON_LABELS in command else results.untaught
+        results = replaced(results, own_baseline=True, untaught=untaught)
     if FETCHED in command:
         results = replaced(results, teacher_name="all-mpnet-base-v2 (from benchmarks/base_teacher.py)")
     for before, now in RENAMED.items():

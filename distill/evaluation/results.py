@@ -347,14 +347,14 @@ class Results(Origin, frozen=True, kw_only=True):
     """With the fields of `Statistics`."""
 
     schema: Literal[4]
-    """Number of the format."""
     older_rules: Text = ""
     """A sentence on the rules under which it was measured, if they are not the current ones."""
     load: Load = BATCH
-    """How the models will be asked: texts in batches, or one at a time. Speedups without a name of inputs are with
-    it."""
+    """How the models will be asked, in batches or one text at a time. Speedups without a name of inputs are with it."""
     taught_start: bool | UnsetType = UNSET
     """Whether the student and its control start from weights that a teacher trained."""
+    own_baseline: bool | UnsetType = UNSET
+    """Whether the settings name another stage as the baseline, with a start of its own."""
     heads: Literal["shared"] | UnsetType = UNSET
     """The student's tasks share one encoder: sizes and times are those of all tasks together."""
     least_retained: Number | UnsetType = UNSET

@@ -42,7 +42,8 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
     step = step or evaluated[-1]
     measured = folder.result(step, artefacts.Evaluated)
     models = [_priced(model, config.report.hourly_rate) for model in measured.models]
-    reference, least = step.teacher, config.target.retained
+    reference, least, baseline = step.teacher, config.target.retained, step.source("baseline")
+    own = isinstance(baseline, Step) and getattr(baseline.settings, "role", None) == "student"
     assert isinstance(reference, Step)
     began = origin(given, ctx.recipe, measured.command)
     every_note = (
@@ -73,6 +74,7 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
         **asdict(replace(began, version=measured.version)),
         load=measured.load,
         taught_start=plan.taught_start or UNSET,
+        own_baseline=own or UNSET,
         heads="shared" if ctx.shared else UNSET,
         least_retained=UNSET if least is None else least,
         environment=measured.environment,

@@ -117,9 +117,9 @@ def _beside(results: Results, model: Model, role: str, student: Model, control: 
     ours, theirs = (model_rows.retained(each) or 0.0 for each in (student, control))
     same = model_rows.variant(student) == model_rows.variant(model)
     forms = "" if same else f", as {model_rows.variant(student)}, in which the distilled student retains {ours:.1f}%"
-    trained = headline.trained(results, BASELINE) if role == BASELINE else ", self-trained,"
+    control_is = headline.control_of(results, BASELINE) if role == BASELINE else "the same student, self-trained,"
     differs = headline.difference(results, student, control)
-    return f"The same student{trained} retains {theirs:.1f}%{forms}: {differs}."
+    return f"{control_is[0].upper()}{control_is[1:]} retains {theirs:.1f}%{forms}: {differs}."
 
 
 def _table(results: Results, chosen: Model | None) -> Table:
@@ -182,4 +182,5 @@ def _rows(results: Results, chosen: Model | None) -> Iterator[tuple[str, Model]]
             yield f"your model in {student.scheme}" if is_teacher(results, student) else student.name, student
     for role in CONTROLS if len(every) == 1 else ():
         if (compared := model_rows.pair(results, every[0], role)) is not None:
-            yield {BASELINE: "the same without a teacher"}.get(role, "the same, self-trained"), compared[1]
+            untaught = "another" if results.own_baseline is True else "the same"
+            yield {BASELINE: f"{untaught} without a teacher"}.get(role, "the same, self-trained"), compared[1]

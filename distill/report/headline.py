@@ -128,9 +128,15 @@ def _several(results: Results) -> Iterator[str]:
             for t, (s, b) in compared.items()
         ]
         yield (
-            f"Gain over the same students{trained(results, role)}, in percentage points, as {', '.join(variants)}: "
+            f"Gain over {_controls_of(results, role)}, in percentage points, as {', '.join(variants)}: "
             f"{', '.join(gains)}."
         )
+
+
+def _controls_of(results: Results, role: str) -> str:
+    if role == BASELINE and results.own_baseline is True:
+        return "other students, which start from other weights and which no teacher taught"
+    return f"the same students{trained(results, role)}"
 
 
 def shown_controls(results: Results) -> list[str]:
@@ -155,6 +161,14 @@ def _at_shape(results: Results) -> str:
     text = f"{at([shape])} (batch x length)" if shape and re.fullmatch(r"\d+x\d+", shape) else at([shape])
     count = len(task_names(results))
     return f"{text}, for its {count} tasks together" if results.heads and count > 1 else text
+
+
+def control_of(results: Results, role: str) -> str:
+    """The control of a role, as the subject of a sentence."""
+    if role == BASELINE and results.own_baseline is True:
+        return "another student, which starts from other weights and which no teacher taught,"
+    ends = "," if results.taught_start or role != BASELINE else ""
+    return f"the same student{trained(results, role)}{ends}"
 
 
 def trained(results: Results, role: str) -> str:
@@ -231,7 +245,7 @@ def _against(results: Results, model: Model, role: str) -> str:
     assert compared is not None
     student, control = compared
     ours, theirs = retained(student) or 0.0, retained(control) or 0.0
-    same = f"the same student{trained(results, role)}{',' if results.taught_start or role != BASELINE else ''}"
+    same = control_of(results, role)
     if variant(student) == variant(model):
         text = f"{same[0].upper()}{same[1:]} retains {theirs:.1f}%"
     else:
@@ -251,13 +265,21 @@ def difference(results: Results, student: Model, control: Model) -> str:
     if test is not None and _without_ratio(results):  # the test has all tasks, and the shares have not
         more = "higher" if test.difference > 0 else "lower"
         return f"over all tasks, the student's score is {abs(test.difference):.1f} points {more}"
-    return _verdict((retained(student) or 0.0) - (retained(control) or 0.0), control.role)
+    other = {BASELINE: "it"}.get(control.role, "self-training") if _differs_otherwise(results, control.role) else ""
+    return _verdict((retained(student) or 0.0) - (retained(control) or 0.0), other)
 
 
-def _verdict(gain: float, role: str) -> str:
-    if role != BASELINE:
+def _differs_otherwise(results: Results, role: str) -> bool:
+    """Whether a control differs from its student in more than the teacher."""
+    return role != BASELINE or results.own_baseline is True
+
+
+def _verdict(gain: float, other: str) -> str:
+    """What a gain in percentage points is over: `other`, or distillation where that is all that differs."""
+    if other:
         than = f"{abs(gain):.1f} percentage points {'less' if gain < 0 else 'more'} than"
-        return f"the student with the teacher retains {'as much as' if abs(gain) < 0.05 else than} self-training"
+        student = "the student" if other == "it" else "the student with the teacher"
+        return f"{student} retains {'as much as' if abs(gain) < 0.05 else than} {other}"
     if abs(gain) < 0.05:
         return "distillation made no difference"
     if gain < 0:

@@ -50,6 +50,19 @@ def test_costs_of_shared_heads_are_those_of_all_tasks(results: Results) -> None:
     assert f"the speedup is about 1/{count} of the one reported" in line
 
 
+def test_a_baseline_with_a_start_of_its_own_is_another_student(results: Results) -> None:
+    """What differs between the two is not distillation alone."""
+    results["own_baseline"] = True
+    assert validate(results) == []
+    text = headline.headline(decoded(results))
+    start = "Another student, which starts from other weights and which no teacher taught, retains 87.6%:"
+    assert text.endswith(f"{start} the student retains 5.5 percentage points more than it.")
+    assert {point.role for point in figure.points(decoded(results))} >= {"other", "student"}
+    made = decided(Run("", decoded(results | {"least_retained": 93})))
+    assert made.sentences[1].startswith(start)
+    assert "another without a teacher" in [str(row[0]) for row in made.table.rows]
+
+
 def test_loss_against_the_baseline(results: Results) -> None:
     models(results, "baseline", "int8")[0]["retained"] |= {"headline": 95.6, "ci95": [94.5, 96.5]}
     text = headline.headline(decoded(results))
