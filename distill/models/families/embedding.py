@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,12 @@ class EncoderForVectors(nn.Module):
         with torch.no_grad():
             nn.init.orthogonal_(linear.weight) if weight is None else linear.weight.copy_(weight)
         setattr(self, DENSE, linear.to(self.device))
-        self.vectors = Vectors(**{**vars(self.vectors), "width": width, "bias": False, "tanh": False})
+        self.vectors = replace(self.vectors, width=width, bias=False, tanh=False)
+        files.into_config(self.config, self.vectors)
+
+    def to_unit_length(self) -> None:
+        """Divide vectors by their length, so that dot products with them are cosines."""
+        self.vectors = replace(self.vectors, normalized=True)
         files.into_config(self.config, self.vectors)
 
     def save_pretrained(self, folder: str | Path, **settings: Any) -> None:
@@ -227,6 +233,11 @@ def width_of(folder: str | Path) -> int:
 def dense_width(folder: str | Path) -> int | None:
     """Number of outputs of the linear layer of an embedder; None without one, and for any other model."""
     return (files.read(folder) or Vectors()).width
+
+
+def has_unit_length(folder: str | Path) -> bool:
+    """Whether vectors are divided by their length: those of an embedder, or the mean-pooled ones of any other model."""
+    return (files.read(folder) or Vectors()).normalized
 
 
 def _class(config: Any) -> Any:

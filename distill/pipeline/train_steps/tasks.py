@@ -47,7 +47,7 @@ from distill.pipeline.train_steps.development_rows import DevelopmentRows
 from distill.pipeline.train_steps.folds import CrossFitted, in_folds, with_folds
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.layer_map import UNKNOWN, with_head
-from distill.pipeline.train_steps.learned_vectors import in_own_space, to_learned_width
+from distill.pipeline.train_steps.learned_vectors import in_own_space, to_learned_form
 from distill.pipeline.train_steps.prepare import Training, forget_training, frozen, prepared, trained
 from distill.pipeline.train_steps.replaced import replacing
 from distill.pipeline.train_steps.rounds import Part, Rounds
@@ -115,7 +115,7 @@ def _fitted(
         starting_model(inputs, data), settings, replace(runtime, seed=inputs.seed), inputs.build, inputs.average
     )
     if data.task.kind.separate and (settings.role != "teacher" or SOFT in data.train.column_names):
-        to_learned_width(model, inputs, data)
+        to_learned_form(model, inputs, data)
     of_task = training_data(inputs, settings, runtime, data)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     if goal is not None and gates is None:
