@@ -27,10 +27,10 @@ from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
 from distill.data.task_model import load_for
 from distill.data.task_types.answers import narrowed
-from distill.data.task_types.retrieval import no_negatives
+from distill.data.task_types.retrieval import no_negatives, relevant_pairs
 from distill.data.task_types.spans import continues
 from distill.data.task_types.task_type import SOFT, group_numbers
-from distill.data.tasks import TaskData
+from distill.data.tasks import TaskData, targets_of
 from distill.data.windows import split, windows
 from distill.errors import reason
 from distill.losses.objective import Objective
@@ -264,6 +264,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     on_labels = any(term.compare_with == "labels" for term in bound_terms.values())
     in_batch = kind.separate and kind.grouped and on_labels
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
+    relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(*texts, targets_of(rows.rows))
     # Numbers of documents that only rows of the transfer set have come after those of the task's own documents.
     own_documents = 0 if texts is None else int(texts[1][:own_rows].max()) + 1
     if encoded.words is not None and encoded.labels is not None:
@@ -295,8 +296,8 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
             width = padded["input_ids"].shape[1]
             batch["teacher_logits"] = learned[numbers] if encoded.spans is None else narrowed(learned[numbers], width)
         if texts is not None:
-            labels, made = encoded.labels[numbers], texts[1][rows] >= own_documents
-            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], labels, made)
+            queries, documents = texts[0][rows], texts[1][rows]
+            batch["no_negatives"] = no_negatives(queries, documents, relevant, documents >= own_documents)
         if groups is not None:
             batch["pairs"] = pairs(groups[rows])
         return batch
