@@ -43,6 +43,8 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
         root of the number of tokens (mean_sqrt_len_tokens), or the mean with the weights 1, 2, ... from the first token
         to the last (weightedmean: Muennighoff 2022, arXiv 2202.08904).
     """
+    if hidden.dtype == torch.float16:  # which cannot hold the sum of a long text
+        return pooled(hidden.float(), mask, how).half()
     if how == "cls":
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), mask.argmax(1)]  # len() is not exported
     real, order = mask[:, :, None].bool(), mask.cumsum(1)
@@ -51,7 +53,7 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
     if how == "max":
         return hidden.masked_fill(~real, -torch.inf).amax(1).masked_fill(~real.any(1), 0.0)
     if how == "weightedmean":
-        weights = (order * mask).float()  # float16 cannot hold the sum of those of a long text
+        weights = (order * mask).float()
         return (hidden * (weights / weights.sum(1, keepdim=True).clamp(min=1))[:, :, None].to(hidden.dtype)).sum(1)
     count = real.sum(1).clamp(min=1)
     return (hidden * real).sum(1) / (count**0.5 if how == "mean_sqrt_len_tokens" else count)
