@@ -27,7 +27,7 @@ from distill.config.instantiate import bind
 from distill.config.stages import BASE_WIDTH
 from distill.data.collate import task_batch
 from distill.data.task_types import ABSENT, MISSING, TaskType, labelled
-from distill.data.task_types.retrieval import no_negatives
+from distill.data.task_types.retrieval import no_negatives, relevant_pairs
 from distill.data.task_types.task_type import group_numbers
 from distill.data.tasks import TaskData, targets_of
 from distill.inference.predict import batches
@@ -109,13 +109,13 @@ class Subject:
             order = random.permutation(order)
         lessons = [order[at : at + LESSON] for at in range(0, len(order), LESSON)][:then]
         texts = self._numbered(chosen) if given.any() else None
+        relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(*texts, encoded.labels)
         for rows in lessons if then else self._measured(np.asarray(encoded.lengths)):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
-            targets = encoded.labels[numbers]
-            batch["labels"] = self.data.task.kind.loss_targets(targets)
+            batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])
             if texts is not None:
                 queries, documents = texts
-                batch["no_negatives"] = no_negatives(queries[numbers], documents[numbers], targets)
+                batch["no_negatives"] = no_negatives(queries[numbers], documents[numbers], relevant)
             tensors = {key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()}
             sampled.append(tensors if given.any() else tensors | {"labels": drawn_labels(self, tensors, generator)})
         return sampled

@@ -41,20 +41,33 @@ def _loss_targets(targets: np.ndarray) -> np.ndarray:
     return np.where(targets > 0, np.arange(len(targets)), MISSING)  # NaN is not above 0
 
 
+def relevant_pairs(queries: np.ndarray, documents: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """[m] a number, ascending, for each pair of a query and a document that is relevant for it.
+
+    queries, documents: [n] numbers of those of each row, equal for equal texts; targets: [n] labels.
+    """
+    return np.unique(_pairs(queries, documents)[targets > 0])
+
+
+def _pairs(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    return (queries << 32) + documents
+
+
 def no_negatives(
-    queries: np.ndarray, documents: np.ndarray, targets: np.ndarray, made: np.ndarray | bool = False
+    queries: np.ndarray, documents: np.ndarray, relevant: np.ndarray, made: np.ndarray | bool = False
 ) -> np.ndarray:
     """[n, n] whether document j (column) must not be a negative for query i (row).
 
-    It must not if it is a copy of the query's own document, or relevant for the same query, or only in a transfer set:
-    it may be an edited copy, or relevant for a query that has no row with it. The diagonal, each query's own document,
-    is False.
+    It must not if it is a copy of the query's own document, or relevant for the same query, also by a row of another
+    batch, or only in a transfer set: it may be an edited copy, or relevant for a query that has no row with it. The
+    diagonal, each query's own document, is False.
 
-    queries, documents: [n] numbers, equal for equal texts; targets: [n] labels; made: [n] whether a document is in no
-    row of the task itself.
+    queries, documents: [n] numbers, equal for equal texts; relevant: of all rows, as from `relevant_pairs`; made: [n]
+    whether a document is in no row of the task itself.
     """
-    same = documents[:, None] == documents
-    same |= (queries[:, None] == queries) & (targets > 0) | made
+    pairs = _pairs(queries[:, None], documents)
+    same = (documents[:, None] == documents) | made
+    same |= np.append(relevant, -1)[np.searchsorted(relevant, pairs)] == pairs
     np.fill_diagonal(same, False)
     return same
 

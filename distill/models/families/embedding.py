@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
         root of the number of tokens (mean_sqrt_len_tokens), or the mean with the weights 1, 2, ... from the first token
         to the last (weightedmean: Muennighoff 2022, arXiv 2202.08904).
     """
+    if hidden.dtype == torch.float16:  # which cannot hold the sum of a long text
+        return pooled(hidden.float(), mask, how).half()
     if how == "cls":
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), mask.argmax(1)]  # len() is not exported
     real, order = mask[:, :, None].bool(), mask.cumsum(1)
@@ -50,7 +53,7 @@ def pooled(hidden: Tensor, mask: Tensor, how: str) -> Tensor:
     if how == "max":
         return hidden.masked_fill(~real, -torch.inf).amax(1).masked_fill(~real.any(1), 0.0)
     if how == "weightedmean":
-        weights = (order * mask).float()  # float16 cannot hold the sum of those of a long text
+        weights = (order * mask).float()
         return (hidden * (weights / weights.sum(1, keepdim=True).clamp(min=1))[:, :, None].to(hidden.dtype)).sum(1)
     count = real.sum(1).clamp(min=1)
     return (hidden * real).sum(1) / (count**0.5 if how == "mean_sqrt_len_tokens" else count)
@@ -141,7 +144,12 @@ class EncoderForVectors(nn.Module):
         with torch.no_grad():
             nn.init.orthogonal_(linear.weight) if weight is None else linear.weight.copy_(weight)
         setattr(self, DENSE, linear.to(self.device))
-        self.vectors = Vectors(**{**vars(self.vectors), "width": width, "bias": False, "tanh": False})
+        self.vectors = replace(self.vectors, width=width, bias=False, tanh=False)
+        files.into_config(self.config, self.vectors)
+
+    def to_unit_length(self) -> None:
+        """Divide vectors by their length, so that dot products with them are cosines."""
+        self.vectors = replace(self.vectors, normalized=True)
         files.into_config(self.config, self.vectors)
 
     def save_pretrained(self, folder: str | Path, **settings: Any) -> None:
@@ -227,6 +235,11 @@ def width_of(folder: str | Path) -> int:
 def dense_width(folder: str | Path) -> int | None:
     """Number of outputs of the linear layer of an embedder; None without one, and for any other model."""
     return (files.read(folder) or Vectors()).width
+
+
+def has_unit_length(folder: str | Path) -> bool:
+    """Whether vectors are divided by their length: those of an embedder, or the mean-pooled ones of any other model."""
+    return (files.read(folder) or Vectors()).normalized
 
 
 def _class(config: Any) -> Any:

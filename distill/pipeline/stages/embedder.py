@@ -68,8 +68,7 @@ def run(inputs: EmbedderInputs, runtime: Runtime) -> Exported:
     student, whole = (_embedder(folder, inputs.teacher) for folder in (source, inputs.teacher.folder()))
     texts = _texts(inputs.tasks, SMOKE_TEXTS if runtime.limit.smoke else PROOF_TEXTS, student.given.prompt)
     ours, theirs = vectors(student, tokenizer, texts), vectors(whole, of_teacher, texts)
-    rated = {n: d for n, d in inputs.tasks.items() if d.task.kind.name == "regression" and len(d.task.columns) == 2}
-    pairs = {task: _read(data) for task, data in rated.items()}
+    pairs = {task: _read(data) for task, data in inputs.tasks.items() if _is_rated(data)}
     openings.record(runtime.folder, inputs.reader, pairs.values())
     measured = Similarity(
         texts=len(texts),
@@ -118,6 +117,11 @@ def _texts(tasks: Mapping[str, TaskData], count: int, prompt: str) -> list[str]:
     return [prompt + column[i].strip() for i in range(count) for column in columns if i < len(column)][:count]
 
 
+def _is_rated(data: TaskData) -> bool:
+    """Whether a task has pairs of texts with a number that says how similar they are."""
+    return data.task.kind.name in ("regression", "embedding") and data.task.in_pairs
+
+
 def _read(data: TaskData) -> TaskData:
     """With the first reported split alone, which is the one that is scored."""
     return replace(data, reported=dict(list(data.reported.items())[:1]))
@@ -126,8 +130,8 @@ def _read(data: TaskData) -> TaskData:
 def _similarity(data: TaskData, embedder: Embedder, tokenizer: Any) -> float:
     """Spearman correlation, in percent, between the cosines of a task's pairs and their labels, without fine-tuning."""
     rows = next(iter(data.reported.values()))
-    prompt = embedder.given.prompt
-    columns = ([prompt + text for text in rows[column]] for column in data.task.columns)
+    prompts = data.task.prompts or [embedder.given.prompt] * 2
+    columns = ([prompt + text for text in rows[c]] for prompt, c in zip(prompts, data.task.columns, strict=True))
     first, second = (vectors(embedder, tokenizer, texts) for texts in columns)
     return 100 * METRICS["spearman"]((first * second).sum(1), np.asarray(rows["label"]))
 

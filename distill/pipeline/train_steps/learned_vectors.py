@@ -13,7 +13,7 @@ from torch import Tensor
 from distill.data.task_types.embedding import halves
 from distill.data.tasks import TaskData, soft_outputs_of
 from distill.inference.predict import predict
-from distill.models.families.embedding import width_of
+from distill.models.families.embedding import has_unit_length, width_of
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.teacher_logits import running
@@ -25,8 +25,9 @@ _NONE = 1e-12
 """Share of the largest squared length of a component, below which it is rounding: float32 has 7 digits."""
 
 
-def to_learned_width(model: Any, inputs: MemberInputs, data: TaskData) -> None:
-    """Give an embedder a linear layer to the width of stored vectors or, without these, of the teacher's.
+def to_learned_form(model: Any, inputs: MemberInputs, data: TaskData) -> None:
+    """Give an embedder a linear layer to the width of stored vectors or, without these, of the teacher's, and let its
+    vectors have length 1 if those have it: an index of these may compare them by dot products.
 
     The student of several teachers keeps its own width: all of theirs together would be a large index.
     """
@@ -35,6 +36,8 @@ def to_learned_width(model: Any, inputs: MemberInputs, data: TaskData) -> None:
         model.to_width(soft.shape[1] // len(data.task.columns))
     elif not inputs.own_width:
         model.to_width(width_of(inputs.given))
+    if soft is not None or has_unit_length(inputs.given):  # stored vectors are scaled to length 1
+        model.to_unit_length()
 
 
 def in_own_space(

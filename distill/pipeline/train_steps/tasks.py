@@ -27,10 +27,10 @@ from distill.data.collate import pairs, task_batch
 from distill.data.encode import Encoded
 from distill.data.task_model import load_for
 from distill.data.task_types.answers import narrowed
-from distill.data.task_types.retrieval import no_negatives
+from distill.data.task_types.retrieval import no_negatives, relevant_pairs
 from distill.data.task_types.spans import continues
 from distill.data.task_types.task_type import SOFT, group_numbers
-from distill.data.tasks import TaskData
+from distill.data.tasks import TaskData, targets_of
 from distill.data.windows import split, windows
 from distill.errors import reason
 from distill.losses.objective import Objective
@@ -47,7 +47,7 @@ from distill.pipeline.train_steps.development_rows import DevelopmentRows
 from distill.pipeline.train_steps.folds import CrossFitted, in_folds, with_folds
 from distill.pipeline.train_steps.inputs import MemberInputs
 from distill.pipeline.train_steps.layer_map import UNKNOWN, with_head
-from distill.pipeline.train_steps.learned_vectors import in_own_space, to_learned_width
+from distill.pipeline.train_steps.learned_vectors import in_own_space, to_learned_form
 from distill.pipeline.train_steps.prepare import Training, forget_training, frozen, prepared, trained
 from distill.pipeline.train_steps.replaced import replacing
 from distill.pipeline.train_steps.rounds import Part, Rounds
@@ -115,7 +115,7 @@ def _fitted(
         starting_model(inputs, data), settings, replace(runtime, seed=inputs.seed), inputs.build, inputs.average
     )
     if data.task.kind.separate and (settings.role != "teacher" or SOFT in data.train.column_names):
-        to_learned_width(model, inputs, data)
+        to_learned_form(model, inputs, data)
     of_task = training_data(inputs, settings, runtime, data)
     gates = None if goal is None else gates_for(settings.gates.kind, model, goal)
     if goal is not None and gates is None:
@@ -264,6 +264,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     on_labels = any(term.compare_with == "labels" for term in bound_terms.values())
     in_batch = kind.separate and kind.grouped and on_labels
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
+    relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(*texts, targets_of(rows.rows))
     # Numbers of documents that only rows of the transfer set have come after those of the task's own documents.
     own_documents = 0 if texts is None else int(texts[1][:own_rows].max()) + 1
     if encoded.words is not None and encoded.labels is not None:
@@ -295,8 +296,8 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
             width = padded["input_ids"].shape[1]
             batch["teacher_logits"] = learned[numbers] if encoded.spans is None else narrowed(learned[numbers], width)
         if texts is not None:
-            labels, made = encoded.labels[numbers], texts[1][rows] >= own_documents
-            batch["no_negatives"] = no_negatives(texts[0][rows], texts[1][rows], labels, made)
+            queries, documents = texts[0][rows], texts[1][rows]
+            batch["no_negatives"] = no_negatives(queries, documents, relevant, documents >= own_documents)
         if groups is not None:
             batch["pairs"] = pairs(groups[rows])
         return batch

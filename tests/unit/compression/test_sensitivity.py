@@ -120,17 +120,24 @@ def retriever(folder: Path, count: int = 64, words: int = 1) -> Subject:
 
 
 def test_losses_of_queries_have_the_negatives_of_training(tmp_path: Path) -> None:
-    """Neither other relevant documents of a query nor copies of its own document are negatives."""
+    """Neither other relevant documents of a query, by a row of any batch, nor copies of its own document are
+    negatives."""
     subject = retriever(tmp_path)
-    kind = subject.data.task.kind
-    for part in subject.sample(64):
-        queries, documents = (part["input_ids"][part["groups"][:, side]] for side in (0, 1))
-        relevant = part["labels"] != MISSING
+    kind, parts = subject.data.task.kind, subject.sample(64)
+
+    def texts(part: Any, side: int) -> list[str]:
+        ids = part["input_ids"][part["groups"][:, side]]
+        return [subject.tokenizer.decode(row, skip_special_tokens=True) for row in ids]
+
+    every = [(texts(part, 0), texts(part, 1), (part["labels"] != MISSING).tolist()) for part in parts]
+    rows = [row for columns in every for row in zip(*columns, strict=True)]
+    answered = {(query, document) for query, document, relevant in rows if relevant}
+    for part, (queries, documents, relevant) in zip(parts, every, strict=True):
         with torch.no_grad():
             scores, found = kind.on_labels(outputs_of(subject.model, part)), loss_of_kind(kind, subject.model, part)
         expected = []
-        for i in torch.nonzero(relevant).flatten().tolist():
-            answers = (queries == queries[i]).all(1) & relevant | (documents == documents[i]).all(1)
+        for i in np.flatnonzero(relevant).tolist():
+            answers = torch.tensor([(queries[i], other) in answered or other == documents[i] for other in documents])
             answers[i] = False
             expected.append(scores[i][~answers].logsumexp(0) - scores[i, i])
             assert answers.any()

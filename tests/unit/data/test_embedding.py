@@ -23,7 +23,7 @@ from distill.data.task import Task
 from distill.data.task_model import load_for
 from distill.data.task_types import ABSENT, MISSING, TASK_TYPES
 from distill.data.task_types.embedding import SCALE
-from distill.data.task_types.retrieval import no_negatives
+from distill.data.task_types.retrieval import no_negatives, relevant_pairs
 from distill.data.tasks import TaskData
 from distill.errors import ConfigError, DataError
 from distill.evaluation.metrics import METRICS
@@ -121,11 +121,22 @@ def test_only_relevant_documents_are_targets() -> None:
 def test_other_relevant_documents_and_copies_are_no_negatives() -> None:
     random = np.random.default_rng(0)
     queries, documents, targets = (random.integers(0, most, 12) for most in (4, 6, 2))
-    flags = no_negatives(queries, documents, np.where(targets, 1.0, np.nan))
-    for i in range(12):
-        for j in range(12):
-            answer = bool(queries[i] == queries[j] and targets[j])
-            assert flags[i, j] == (i != j and (answer or documents[i] == documents[j]))
+    answers = {(q, d) for q, d, target in zip(queries.tolist(), documents.tolist(), targets, strict=True) if target}
+    relevant = relevant_pairs(queries, documents, np.where(targets, 1.0, np.nan))
+    for rows in (np.arange(12), np.arange(5, 12)):  # of the others, a row in another batch may tell it
+        flags = no_negatives(queries[rows], documents[rows], relevant)
+        for i, row in enumerate(rows.tolist()):
+            for j, other in enumerate(rows.tolist()):
+                answer = (int(queries[row]), int(documents[other])) in answers
+                assert flags[i, j] == (i != j and (answer or documents[row] == documents[other]))
+
+
+def test_a_document_that_another_batch_has_with_the_query_is_no_negative() -> None:
+    """Rows 0 and 1 are a batch; row 2 says that the document of row 1 answers the query of row 0."""
+    queries, documents = np.array([0, 1, 0]), np.array([0, 1, 1])
+    relevant = relevant_pairs(queries, documents, np.array([1.0, 1.0, 2.0]))
+    assert no_negatives(queries[:2], documents[:2], relevant).tolist() == [[False, True], [False, False]]
+    assert not no_negatives(queries[:2], documents[:2], np.zeros(0, np.int64)).any()
 
 
 def test_vectors_are_compared_by_the_mean_cosine_of_both_texts(outputs: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -416,5 +427,6 @@ def test_drawn_labels_are_cosines_with_noise(tmp_path: Path) -> None:
 
 def test_documents_of_a_transfer_set_are_no_negatives() -> None:
     numbers, targets = np.arange(4), np.array([1, 0, np.nan, np.nan])
-    flags = no_negatives(numbers, numbers, targets, np.array([False, False, False, True]))
+    relevant = relevant_pairs(numbers, numbers, targets)
+    flags = no_negatives(numbers, numbers, relevant, np.array([False, False, False, True]))
     assert np.argwhere(flags).tolist() == [[0, 3], [1, 3], [2, 3]]
