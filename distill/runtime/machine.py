@@ -180,6 +180,8 @@ def start(
     chosen = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     if device == "cuda" and chosen.type != "cuda":
         raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
+    if chosen.type == "cuda":
+        _check_rank(int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count())
     found, on_gpu, waiting = detect_precision(precision, chosen), chosen.type == "cuda", None
     if found == "tf32" and not on_gpu:
         raise ConfigError(
@@ -213,6 +215,16 @@ def start(
         f"{f', in {accelerator.num_processes} processes' if waiting is not None else ''}"
     )
     return machine
+
+
+def _check_rank(rank: int, gpus: int) -> None:
+    """ConfigError unless a process, with its number on its machine, sees a GPU of this number: accelerate gives it
+    another, which two processes may then have, and sends its batches to this one."""
+    if rank >= gpus:
+        raise ConfigError(
+            f"LOCAL_RANK: got {rank}; must be below {gpus}, the number of GPUs that this process sees; start no more "
+            "processes on a machine than it has GPUs, and let each of them see all"
+        )
 
 
 def silence() -> None:

@@ -60,3 +60,13 @@ def test_a_cpu_trains_in_bf16_where_its_products_are_faster(
 def test_a_cpu_has_no_tf32() -> None:
     with pytest.raises(ConfigError, match="precision: got tf32 on a CPU; must be bf16, fp16 or fp32"):
         machine.start("cpu", "tf32")
+
+
+def test_a_process_without_a_gpu_of_its_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with more processes than GPUs, or where a scheduler shows each process one GPU, and numbers the processes."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setenv("LOCAL_RANK", "5")
+    with pytest.raises(ConfigError, match=r"^LOCAL_RANK: got 5; must be below 4, the number of GPUs that this process"):
+        machine.start("auto", "bf16")
+    machine._check_rank(3, 4)
