@@ -35,6 +35,8 @@ class Backend:
     float32 ONNX file. Speedups of quantized models are over the fastest of these that a CPU runs."""
     bf16: bool = False
     """Whether it computes in bfloat16, from the same file, what is not quantized."""
+    tf32: bool = False
+    """Whether it multiplies float32 in TF32, which no setting of a session turns off."""
     colour: int | None = None
     """Place of its colour in the palette of figures, from 0. With None it has none of its own: in the picture its place
     among the drawn backends decides, and in the page it is grey."""
@@ -54,7 +56,12 @@ BACKENDS: dict[str, Backend] = {
         Backend("torchao", "torch", ("torchao",), "transformers", extra="torchao", colour=4),
         Backend("onnxruntime", "onnxruntime", ("onnxruntime",), "onnx", cpu_only=True, float32=True, colour=1),
         Backend("onnxruntime_cuda", "onnxruntime_cuda", ("onnxruntime",), "onnx", gpu_only=True, float32=True),
-        Backend("onnxruntime_tensorrt", "onnxruntime_tensorrt", ("onnxruntime",), "onnx", gpu_only=True, float32=True),
+        Backend(
+            *("onnxruntime_tensorrt", "onnxruntime_tensorrt", ("onnxruntime",), "onnx"),
+            gpu_only=True,
+            float32=True,
+            tf32=True,
+        ),
         Backend(
             *("openvino", "openvino", ("openvino",), "openvino"),
             extra="openvino",

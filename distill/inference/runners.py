@@ -235,6 +235,8 @@ def onnx_runner(
         import torch
 
         own = {"device_id": torch.cuda.current_device()}  # each of several processes has a GPU of its own
+        if not BACKENDS[backend].tf32:
+            own["use_tf32"] = 0  # by default it multiplies float32 in TF32
     session = onnxruntime.InferenceSession(str(path), options, providers=[(PROVIDERS[backend], own)])
     if PROVIDERS[backend] not in session.get_providers():  # it falls back to the CPU without an error
         raise ValueError(f"ONNX Runtime does not start its {PROVIDERS[backend]}")

@@ -135,7 +135,10 @@ def _floats(of: Variant, supported: Supported) -> Iterator[Variant]:
 
 def _of_onnx(of: Variant, supported: Supported, *, every: bool) -> Iterator[Variant]:
     """A model's float32 ONNX file. `every`: whether it exists for every task, so that it can be scored."""
-    names = {(backend, "fp32"): every and of.role == "student" for backend in supported.runtimes}
+    names = {
+        (backend, "tf32" if BACKENDS[backend].tf32 else "fp32"): every and of.role == "student"
+        for backend in supported.runtimes
+    }
     names |= {(backend, "bf16"): every for backend in supported.in_bf16}
     for (backend, scheme), scored in names.items():
         yield replace(of, backend=backend, scheme=scheme, file=ONNX, key=ONNX, scored=scored)

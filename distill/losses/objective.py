@@ -338,7 +338,9 @@ class Objective(nn.Module):
         for start in range(0, len(student), CHUNK):
             rows = slice(start, start + CHUNK)
             part, flags = [teacher[rows] for teacher in teachers], None if valid is None else valid[rows]
-            total = total + checkpoint(head_sums, student[rows], part, labels, flags, use_reentrant=False)
+            inputs = head_sums, student[rows], part, labels, flags
+            # A head draws nothing, and no CUDA graph can be recorded of code that reads the state of random numbers.
+            total = total + checkpoint(*inputs, use_reentrant=False, preserve_rng_state=False)
         return dict(zip(terms, total, strict=True))
 
     def _head_sums(

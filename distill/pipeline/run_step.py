@@ -10,7 +10,7 @@ from distill.inference import memory
 from distill.pipeline import stages
 from distill.pipeline.artefacts import Artefact, Cost, Key, Record, Trained
 from distill.pipeline.context import Context
-from distill.runtime.storage import store
+from distill.runtime.storage import run_folder, store
 
 
 def run_step(ctx: Context, step: Step) -> None:
@@ -40,6 +40,7 @@ def run_step(ctx: Context, step: Step) -> None:
     elif not ctx.machine.agreed(False) and stages.STAGES[step.kind].everywhere:
         _make(ctx, step, key)
     ctx.machine.wait()
+    ctx.machine.see([ctx.folder.of(step) / run_folder.MANIFEST])
 
 
 def _make(ctx: Context, step: Step, key: Key) -> None:

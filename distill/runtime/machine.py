@@ -7,7 +7,7 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
@@ -106,10 +106,20 @@ class Machine:
         own.__dict__["tracker"] = self.tracker  # it counts the steps of all trainings
         return own
 
+    def see(self, files: Iterable[Path], seconds: float = 90) -> None:
+        """Wait until this process sees files that other processes have written, but no longer than `seconds`.
+
+        A network file system may show a new file up to a minute later to a machine that looked for it before.
+        """
+        end = time.monotonic() + seconds
+        for file in files if self.waiting is not None else ():
+            while not file.is_file() and time.monotonic() < end:
+                time.sleep(0.1)
+
     def check_shared(self, folder: Path, seconds: float = 60) -> None:
         """Raise ConfigError, in every process, if one of them does not see a file of the main process in the folder.
 
-        Each looks for `seconds`, because network file systems may show a new file some seconds later.
+        Each looks for `seconds`: see `see`.
         """
         if self.waiting is None:
             return
@@ -118,10 +128,8 @@ class Machine:
         file = folder / f".processes.{number.item()}.distill-tmp"  # removed as a temporary file if the run is killed
         if self.main:
             file.touch()
-        end = time.monotonic() + seconds
-        while not (seen := file.is_file()) and time.monotonic() < end:
-            time.sleep(0.1)
-        everywhere = torch.tensor([float(seen)])
+        self.see([file], seconds)
+        everywhere = torch.tensor([float(file.is_file())])
         torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MIN, group=self.waiting)
         if self.main:
             file.unlink()
@@ -180,6 +188,8 @@ def start(
     chosen = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     if device == "cuda" and chosen.type != "cuda":
         raise ConfigError("device: got cuda; must be a device that this machine has; set device=cpu")
+    if chosen.type == "cuda":
+        _check_rank(int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count())
     found, on_gpu, waiting = detect_precision(precision, chosen), chosen.type == "cuda", None
     if found == "tf32" and not on_gpu:
         raise ConfigError(
@@ -213,6 +223,16 @@ def start(
         f"{f', in {accelerator.num_processes} processes' if waiting is not None else ''}"
     )
     return machine
+
+
+def _check_rank(rank: int, gpus: int) -> None:
+    """ConfigError unless a process, with its number on its machine, sees a GPU of this number: accelerate gives it
+    another, which two processes may then have, and sends its batches to this one."""
+    if rank >= gpus:
+        raise ConfigError(
+            f"LOCAL_RANK: got {rank}; must be below {gpus}, the number of GPUs that this process sees; start no more "
+            "processes on a machine than it has GPUs, and let each of them see all"
+        )
 
 
 def silence() -> None:

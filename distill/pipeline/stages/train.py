@@ -292,6 +292,8 @@ def _train(jobs: Mapping[str, _Job], group: Sequence[str], goal: Goal | None, ru
         for folder in share:
             every[folder].train(own)
         runtime.machine.wait()
+        runtime.machine.see(runtime.folder / folder / run_folder.MANIFEST for folder in every)
+    runtime.machine.see(runtime.folder / name / run_folder.MANIFEST for name in plans)
 
 
 def _divided(

@@ -35,14 +35,20 @@ class Best:
     """Tokens of the rows on which the model is scored."""
     main: bool = True
     """Whether this process scores the model; one does."""
+    wait: Callable[[], None] = lambda: None
+    """Waits for every process. Scoring may take longer than a process waits for another one in a training step."""
     last: float | None = None
     """Score of the newest moment, in percent; NaN for one whose outputs are not finite, which is not stored. None
     before the first one."""
 
     def after_step(self, step: int) -> None:
         """Score the model if this is one of the moments. Of equal scores the later counts."""
-        if step not in self.moments or not self.main:
-            return
+        if step in self.moments:
+            if self.main:
+                self._score(step)
+            self.wait()
+
+    def _score(self, step: int) -> None:
         score, before = self.score(), self.stored()
         self.last = score
         if math.isnan(score) or (before is not None and before.step != step and score < before.score):
@@ -96,4 +102,4 @@ def best(count: int, training: Training, model: nn.Module, rows: DevelopmentRows
         machine.log(f"{name}: there are no development rows but the reported ones; the model at the end is kept")
     steps, tokens = (moments(training.total, count), rows.tokens) if chooses else (frozenset[int](), list[int]())
     folder = state_folder(name, runtime) / run_folder.BEST
-    return Best(model, steps, lambda: rows.score(model), folder, tokens, machine.main)
+    return Best(model, steps, lambda: rows.score(model), folder, tokens, machine.main, machine.wait)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,16 @@ from transformers import AutoModelForSequenceClassification
 from distill.config.backends import BACKENDS
 from distill.inference import cost
 from distill.inference.latency import synthetic
-from distill.inference.runners import by_row, in_turn, one_pass, openvino_runner, runs_here, torch_runner
+from distill.inference.runners import (
+    PROVIDERS,
+    by_row,
+    in_turn,
+    one_pass,
+    onnx_runner,
+    openvino_runner,
+    runs_here,
+    torch_runner,
+)
 from distill.losses.shared_encoder import _Passed
 from distill.models import families
 from tests import tiny
@@ -92,6 +102,40 @@ def test_backends_of_a_gpu_run_where_there_is_one_and_their_provider(monkeypatch
     assert [runs_here(BACKENDS[name], gpu=True) for name in named] == [True, True, False]
     assert [runs_here(BACKENDS[name], gpu=False) for name in named] == [True, False, False]
     assert not runs_here(replace(BACKENDS["openvino"], packages=("not_a_package",)), gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [
+        ("onnxruntime", {}),
+        ("onnxruntime_cuda", {"device_id": 3, "use_tf32": 0}),
+        ("onnxruntime_tensorrt", {"device_id": 3}),  # it has no such option, and its scheme is named tf32
+    ],
+)
+def test_float32_of_onnx_runtime_is_float32_on_a_gpu(
+    backend: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+
+    class Session:
+        def __init__(self, path: str, settings: object, providers: list[tuple[str, dict[str, int]]]) -> None:
+            self.providers = providers
+
+        def get_providers(self) -> list[str]:
+            given.extend(self.providers)
+            return [name for name, _ in self.providers]
+
+        def get_inputs(self) -> list[object]:
+            return []
+
+        def get_outputs(self) -> list[object]:
+            return [SimpleNamespace(name="logits")]
+
+    given: list[tuple[str, dict[str, int]]] = []
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    onnx_runner("x", "model.onnx", scheme="fp32", threads=1, backend=backend)
+    assert given == [(PROVIDERS[backend], options)]
 
 
 @pytest.fixture

@@ -114,3 +114,9 @@ def test_references_are_float32_and_on_a_gpu_any_float() -> None:
     on_gpu = {(v.backend, v.scheme) for v in teacher if is_reference(v, cuda=True)}
     assert on_gpu == on_cpu | {("torch", "bf16"), ("torch", "bf16_compiled"), ("openvino", "bf16")}
     assert not any(is_reference(v, cuda=True) for v in of(SCHEMES) if v.role != "teacher")
+
+
+def test_a_backend_that_multiplies_in_tf32_is_said_to() -> None:
+    gpu = supported(bf16=True, cuda=True, compiled=False, runtimes=["onnxruntime_cuda", "onnxruntime_tensorrt"])
+    found = {(v.backend, v.scheme) for v in of(("onnxruntime",), gpu) if v.backend.startswith("onnxruntime_")}
+    assert found == {("onnxruntime_cuda", "fp32"), ("onnxruntime_tensorrt", "tf32")}

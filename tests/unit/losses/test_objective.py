@@ -125,6 +125,19 @@ def test_all_positions_in_chunks_equal_all_at_once(chunk: int, pair, batch, monk
     assert not torch.allclose(reference, expected(student, teacher, batch))
 
 
+def test_chunks_do_not_read_the_state_of_random_numbers(pair, batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU refuses that while a CUDA graph is recorded, and no step of the training would be replayed."""
+
+    def refused() -> Tensor:
+        raise RuntimeError("Cannot call CUDAGeneratorImpl::current_seed during CUDA graph capture")
+
+    student, teacher = pair("bert")
+    built = Objective(student, terms("all"), [teacher])
+    monkeypatch.setattr(torch, "get_rng_state", refused)
+    (WEIGHTS * built(batch).double()).sum().backward()
+    assert student.cls.predictions.transform.dense.weight.grad is not None
+
+
 @pytest.mark.quick(7)
 @pytest.mark.parametrize("positions", ["masked", "all"])
 @pytest.mark.parametrize("name", SHAPES)

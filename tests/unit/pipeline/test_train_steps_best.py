@@ -101,3 +101,23 @@ def test_one_process_scores_and_the_others_keep_what_they_have(folder: Path) -> 
     assert best.restore(lambda text: None) is None
     assert int(model.step) == 10
     assert not folder.exists()
+
+
+def test_every_process_waits_until_a_moment_is_scored(folder: Path) -> None:
+    """In the next step the others would wait for no longer than 30 minutes."""
+    model, waited = Scripted(SCORES), list[int]()
+
+    def wait() -> None:
+        waited.append(int(model.step))
+
+    trained(model, folder, range(1, 11), main=False, wait=wait)
+    assert waited == sorted(SCORES)
+    assert not folder.exists()
+
+    def wait_for_the_score() -> None:
+        assert best.last == SCORES[6]
+        waited.append(0)
+
+    best = Best(model, frozenset([6]), lambda: SCORES[6], folder, [], wait=wait_for_the_score)
+    best.after_step(6)
+    assert waited[-1] == 0

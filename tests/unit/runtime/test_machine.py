@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -60,3 +63,27 @@ def test_a_cpu_trains_in_bf16_where_its_products_are_faster(
 def test_a_cpu_has_no_tf32() -> None:
     with pytest.raises(ConfigError, match="precision: got tf32 on a CPU; must be bf16, fp16 or fp32"):
         machine.start("cpu", "tf32")
+
+
+def test_a_process_without_a_gpu_of_its_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with more processes than GPUs, or where a scheduler shows each process one GPU, and numbers the processes."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setenv("LOCAL_RANK", "5")
+    with pytest.raises(ConfigError, match=r"^LOCAL_RANK: got 5; must be below 4, the number of GPUs that this process"):
+        machine.start("auto", "bf16")
+    machine._check_rank(3, 4)
+
+
+def test_a_process_waits_for_files_that_its_file_system_shows_later(tmp_path: Path) -> None:
+    """As NFS does after a process looked for a file that did not exist yet. `_train` and `run_step` read it next."""
+    alone = machine.start("cpu", "fp32")
+    alone.see([tmp_path / "missing"])
+    several, file = replace(alone, waiting="a group"), tmp_path / "manifest.json"
+    later = threading.Timer(0.5, file.touch)
+    later.start()
+    several.see([tmp_path, file], seconds=0)  # a folder is no file, and neither is there in time
+    assert not file.exists()
+    several.see([file], seconds=60)
+    assert file.is_file()
+    later.join()
