@@ -109,7 +109,7 @@ class Subject:
             order = random.permutation(order)
         lessons = [order[at : at + LESSON] for at in range(0, len(order), LESSON)][:then]
         texts = self._numbered(chosen) if given.any() else None
-        relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(*texts, encoded.labels)
+        relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(texts[0], texts[1], encoded.labels)
         for rows in lessons if then else self._measured(np.asarray(encoded.lengths)):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
             batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])

@@ -264,7 +264,7 @@ def training_data(inputs: MemberInputs, settings: Train, runtime: Runtime, data:
     on_labels = any(term.compare_with == "labels" for term in bound_terms.values())
     in_batch = kind.separate and kind.grouped and on_labels
     texts = [group_numbers(rows.rows[column]) for column in data.task.columns] if in_batch else None
-    relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(*texts, targets_of(rows.rows))
+    relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(texts[0], texts[1], targets_of(rows.rows))
     # Numbers of documents that only rows of the transfer set have come after those of the task's own documents.
     own_documents = 0 if texts is None else int(texts[1][:own_rows].max()) + 1
     if encoded.words is not None and encoded.labels is not None:
