@@ -28,7 +28,7 @@ from distill.pipeline.artefacts import Pruned, Quantized
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import train
-from distill.pipeline.stages.shape_search import search_inputs, search_of
+from distill.pipeline.stages.shape_search import search_inputs, search_of, unfit
 from distill.pipeline.train_steps import time_estimate
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, checksums
@@ -280,6 +280,7 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     )
     with ladder.clock("teacher", began):
         whole, form, fastest = ladder.speedups()
+    _say_unfit(ladder, unfit(ctx), say)
     kept = ladder.retained(ladder.teacher, form)
     say(f"The teacher in {form.name} is estimated at {whole:.2f}x, and {ladder.said(ladder.teacher, form)}.")
     best = TEACHER.name if ladder.enough(kept) else None
@@ -312,6 +313,12 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
         atomic.write_json(ctx.folder.ladder, ladder.stored | {"account": account})
     ctx.machine.wait()
     return ctx.plan.only(made)
+
+
+def _say_unfit(ladder: Ladder, schemes: Sequence[str], say: Callable[[str], None]) -> None:
+    for scheme in (SCHEMES[name] for name in schemes):
+        form = Form(scheme.backend, scheme.scheme, scheme.name)
+        say(f"The teacher in {form.name} {ladder.said(ladder.teacher, form)}, so that no model is searched in it.")
 
 
 def _of_targets(plan: Plan) -> dict[str, list[Step]]:
