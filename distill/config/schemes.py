@@ -163,14 +163,15 @@ def packages() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*of_backends, *(name for scheme in SCHEMES.values() for name in scheme.makers)]))
 
 
-DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
-"""Files of the drivers of a GPU, on Linux and in its subsystem on Windows."""
+DRIVERS = ("dev/nvidiactl", "usr/lib/wsl/lib/libcuda.so*", "usr/lib/wsl/drivers/nv*/libcuda.so*")
+"""Files of the drivers of an NVIDIA GPU, on Linux and in its subsystem on Windows. The latter has /dev/dxg on computers
+without such a GPU too."""
 
 
-def default() -> list[str]:
+def default(root: Path = Path("/")) -> list[str]:
     """The schemes that models are quantized with unless others are named: on a CPU those that are fastest in our
     measurements, OpenVINO where it is installed; on a machine with a GPU bitsandbytes and ONNX Runtime."""
-    if any(Path(file).exists() for file in DRIVERS):
+    if any(any(root.glob(pattern)) for pattern in DRIVERS):
         return ["bitsandbytes", "onnxruntime"]
     openvino = all(find_spec(package) is not None for package in SCHEMES["openvino"].packages)
     return ["openvino", "onnxruntime"] if openvino else ["onnxruntime"]

@@ -1,10 +1,12 @@
-"""Peak memory of a block of code, if the system measures it."""
+"""Peak memory of a block of code, and the memory that is left, if the system measures them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from distill.runtime.versions import memory
 
 
 @contextmanager
@@ -30,3 +32,14 @@ def peak(device: str) -> Iterator[Callable[[], float | None]]:
 def _high_water() -> float | None:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), None)
+
+
+def left() -> int | None:
+    """Bytes of memory and swap that this process can still take, on this machine or in its container; None outside of
+    Linux."""
+    import psutil
+
+    if (most := memory()) is None:
+        return None
+    free = psutil.virtual_memory().available + psutil.swap_memory().free
+    return int(min(free, most - psutil.Process().memory_info().rss))

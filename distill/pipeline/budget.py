@@ -24,11 +24,11 @@ from distill.deploy.export.quantized import FLOAT32
 from distill.evaluation import retained as retaining
 from distill.models import teacher
 from distill.pipeline import clock
-from distill.pipeline.artefacts import Pruned, Quantized
+from distill.pipeline.artefacts import Pruned, Quantized, Trained
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import train
-from distill.pipeline.stages.shape_search import search_inputs, search_of
+from distill.pipeline.stages.shape_search import search_inputs, search_of, unfit
 from distill.pipeline.train_steps import time_estimate
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, checksums
@@ -38,6 +38,9 @@ RESERVE = 0.15
 
 LEAST_SHARE = 0.3
 """Least share of the epochs of a recovery. Where the time is enough for less, the target is not tried."""
+
+FEWEST = 2000
+"""Training rows of which fewer are not advised: their training has its least number of steps, and takes as long."""
 
 OVERHEAD = 1.2
 """Estimated time of a target, with pruning, checks and quantization, divided by the time of its training steps. After
@@ -182,6 +185,15 @@ class Ladder:
         ratios = [stored["took"][name] / (stored["estimated"][name] * stored["shares"][name]) for name in made]
         return float(trained) * (fmean(ratios) if ratios else OVERHEAD)
 
+    def advice(self, label: str) -> str:
+        """A sentence on the number of training rows for which the time is enough, where it is not for all; empty if a
+        training on so few takes no less time, or if the teacher would be trained on them too."""
+        start, rows = self.teacher.start, max(len(data.train) for data in self.tasks.values())
+        trained = isinstance(start, Step) and self.folder.result(start, Trained).steps > 0
+        fitting = float(f"{0.9 * rows * self.left() / self.estimate(label):.1e}")
+        few = FEWEST <= fitting < rows and not trained
+        return f" With limit.examples={fitting:.0f} there is enough time for it." if few else ""
+
     def _reused(self, label: str) -> bool:
         """Whether another run made a model of a target, so that its time says nothing about the next one."""
         records = map(self.folder.record, self.targets[label])
@@ -280,6 +292,7 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     )
     with ladder.clock("teacher", began):
         whole, form, fastest = ladder.speedups()
+    _say_unfit(ladder, unfit(ctx), say)
     kept = ladder.retained(ladder.teacher, form)
     say(f"The teacher in {form.name} is estimated at {whole:.2f}x, and {ladder.said(ladder.teacher, form)}.")
     best = TEACHER.name if ladder.enough(kept) else None
@@ -314,6 +327,12 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     return ctx.plan.only(made)
 
 
+def _say_unfit(ladder: Ladder, schemes: Sequence[str], say: Callable[[str], None]) -> None:
+    for scheme in (SCHEMES[name] for name in schemes):
+        form = Form(scheme.backend, scheme.scheme, scheme.name)
+        say(f"The teacher in {form.name} {ladder.said(ladder.teacher, form)}, so that no model is searched in it.")
+
+
 def _of_targets(plan: Plan) -> dict[str, list[Step]]:
     """Label of a target -> the steps of its model."""
     steps = [step for step in plan.steps if not isinstance(step.settings, Evaluate | Export)]
@@ -337,7 +356,8 @@ def _made(ladder: Ladder, label: str, run: Run, shares: dict[str, float], say: C
     share = ladder.share(label)
     minutes, left = _minutes(ladder.estimate(label) * (share or 1.0)), _minutes(ladder.left())
     if share == 0.0:
-        say(f"{label} is not trained: that would take an estimated {minutes}, and {left} were left.")
+        missing = f"that would take an estimated {minutes}, and {left} were left."
+        say(f"{label} is not trained: {missing}{ladder.advice(label)}")
         return False
     if share < 1.0:
         say(f"{label} is trained for {100 * share:.0f}% of its epochs, for which there is time.")

@@ -15,7 +15,7 @@ from distill.config import Evaluate
 from distill.config.backends import BACKENDS
 from distill.config.loads import Load, load_of
 from distill.config.plan import Step
-from distill.config.schemes import packages
+from distill.config.schemes import COMPILED, packages
 from distill.data.asked import Asked
 from distill.data.development_split import aside
 from distill.data.tasks import TaskData
@@ -23,7 +23,8 @@ from distill.deploy.export import tokenizer
 from distill.evaluation import disagreements, model_results
 from distill.evaluation.measured import Measured
 from distill.evaluation.results import Coverage, Disagreement
-from distill.inference import energy, latency, runners, timing, variants
+from distill.inference import energy, latency, memory, runners, timing, variants
+from distill.inference.cost import size_mib
 from distill.inference.variants import Variant
 from distill.pipeline import openings
 from distill.pipeline.artefacts import Evaluated
@@ -204,6 +205,9 @@ def _same_conditions(inputs: EvaluateInputs, runtime: Runtime) -> None:
 _TRIED = 16
 """Tokens of the call that shows whether a variant works."""
 
+WHILE_LOADED = 2
+"""Memory that a variant takes while it is loaded, as a multiple of the size of its files."""
+
 
 def _times(
     loader: Loader,
@@ -229,8 +233,9 @@ def _times(
         {name: [serving[id(each)] for each in own] if name in without_torch else own for name, own in of.items()},
     )
     loaded = list[runners.Runner]()
-    for variant in compared:
+    for variant in sorted(compared, key=lambda each: _order(loader, each)):
         with failing(variant, failed):
+            _check_memory(variant, _mib(loader, variant))
             runner = loader.timed(variant)
             runner.run(readers.synthetic(variant.name, [1, min(_TRIED, loader.runtime.longest)]))
             loaded.append(runner)
@@ -249,6 +254,26 @@ def _times(
     )
     atomic.write_json(file, asdict(timed) | {"failed": failed})
     return timed
+
+
+def _mib(loader: Loader, variant: Variant) -> float:
+    """Size of the files of a variant that is timed."""
+    paths = (path for task in loader.timed_tasks(variant) for path in loader.paths(variant, task))
+    return sum(size_mib(path) for path in dict.fromkeys(paths))
+
+
+def _order(loader: Loader, variant: Variant) -> tuple[bool, float]:
+    """The teacher that speedups are over comes first, then the others from the smallest on, of which most then fit."""
+    cuda, compiled = loader.runtime.machine.device.type == "cuda", variant.scheme.endswith(COMPILED)
+    return compiled or not variants.is_reference(variant, cuda), _mib(loader, variant)
+
+
+def _check_memory(variant: Variant, mib: float) -> None:
+    """Raise MemoryError where a variant does not fit into memory beside those that are loaded. Linux would kill the
+    run, and each further one in its folder, which has all models but neither a report nor an export."""
+    left = memory.left()
+    if variant.name != variants.REFERENCE and left is not None and WHILE_LOADED * mib * 2**20 > left:
+        raise MemoryError(f"it was not timed, because only {left / 2**30:.1f} GiB of memory were left for it")
 
 
 def _serving(loader: Loader, compared: list[Variant]) -> dict[int, Any]:

@@ -237,13 +237,14 @@ class Loader:
 
     def development(self, variant: Variant, task: str) -> dict[str, np.ndarray]:
         """Split -> logits for the task's development rows, of a variant that was scored when it was quantized or when
-        others were quantized from it; empty for any other variant."""
+        others were quantized from it; empty for any other variant, and for teachers of an ensemble or of windows, whose
+        logits are not those of one model for a whole text."""
         alike = [
             v
             for v in self.variants
             if (v.role, v.step, v.member) == (variant.role, variant.step, variant.member) and v.key in SCHEMES
         ]
-        if not alike or variant.role == "teacher":
+        if not alike or len(self.tokenizers(variant)) > 1 or self.window(variant) is not None:
             return {}
         scheme = SCHEMES.get(variant.key or "")
         own = FLOAT if scheme is None else (scheme.backend, scheme.scheme)

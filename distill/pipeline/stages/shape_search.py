@@ -27,13 +27,14 @@ from distill.compression.pruning.times import Timer
 from distill.config import Prune, Quantize, Student, Target
 from distill.config.loads import SINGLE, load_of
 from distill.config.plan import STUDENT, Source, Step, tokenizer_of
-from distill.config.schemes import Form
+from distill.config.schemes import SCHEMES, Form
 from distill.data.asked import Asked
 from distill.data.tasks import TaskData
 from distill.deploy.export import untrained
 from distill.inference import latency, timing
 from distill.inference.runners import Batch, joined
 from distill.models import teacher
+from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import CHOICE
 from distill.pipeline.runtime import Runtime
@@ -128,7 +129,19 @@ def forms_of(ctx: Context, target: Target) -> list[Form]:
     smoke, scored = ctx.config.limit.smoke, ctx.config.budget.minutes is not None
     half = precision if precision in HALVES and (cuda or not (smoke or scored)) else None
     forms = untrained.forms_of(target, dict.fromkeys(made), cuda=cuda, half=half)
+    without = unfit(ctx)
+    forms = [form for form in forms if form.key not in without]
     return forms[-1:] if smoke else forms  # which of several is fastest has no meaning for tiny models
+
+
+def unfit(ctx: Context) -> list[str]:
+    """The schemes in which a run with a budget found that the teacher has no file, or loses more than the limits. No
+    model is searched for them, because one that is cut from the teacher is taken to lose more."""
+    if ctx.config.budget.minutes is None or ctx.config.target.scheme is not None:
+        return []
+    steps = (step for step in ctx.plan.of(Quantize) if not step.target and ctx.folder.finished(step))
+    failed = {name for step in steps for name in ctx.folder.result(step, Quantized).failed}
+    return [name for name in SCHEMES if name in failed]
 
 
 def batches(inputs: SearchInputs, longest: int, tokenizers: Sequence[Any] = ()) -> list[Batch]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from distill.config import Prune
+from distill.config import Prune, Train
+from distill.config.plan import Step
 from distill.config.schemes import Form
 from distill.pipeline import clock
 from distill.pipeline.budget import LEAST_SHARE, Ladder, _made, counted, judged_on, recover, share_of, spent
@@ -182,3 +183,23 @@ def test_no_model_is_cut_when_no_time_is_left(tmp_path: Path) -> None:
     made: Any = SimpleNamespace(targets={"4x": []}, stored={"shares": {}}, left=lambda: -1.0)
     assert not _made(made, "4x", lambda step: pytest.fail("a step was run"), {}, said.append)
     assert said == ["4x is not made, because no time is left."]
+
+
+@pytest.mark.parametrize(
+    ("rows", "left", "steps", "advice"),
+    [
+        (400_000, 600.0, 0, " With limit.examples=36000 there is enough time for it."),
+        (400_000, 600.0, 300, ""),
+        (400_000, -5.0, 0, ""),
+        (3000, 600.0, 0, ""),
+    ],
+)
+def test_fewer_of_many_rows_are_advised_where_the_time_is_not_enough(
+    rows: int, left: float, steps: int, advice: str
+) -> None:
+    """A tenth of the time, so about a tenth of the rows. Before, the end named only the minutes that were missing."""
+    folder = SimpleNamespace(result=lambda step, kind: SimpleNamespace(steps=steps))
+    made: Any = SimpleNamespace(folder=folder, left=lambda: left, estimate=lambda label: 6000.0)
+    made.teacher = SimpleNamespace(start=Step("finetune_teacher", Train(role="teacher")))
+    made.tasks = {"own": SimpleNamespace(train=range(rows))}
+    assert Ladder.advice(made, "2x") == advice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -109,6 +110,18 @@ def test_development_rows_that_decided_on_a_quantization_are_not_run_again(
     assert with_stored.keys() == without.keys()
     assert all(np.array_equal(with_stored[key], without[key]) for key in without)
     assert scored(loader, monkeypatch)[1] == {}
+
+
+def test_a_teacher_that_a_quantize_step_scored_is_not_run_again_on_those_rows(
+    loader: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a budget. Before, each form of it was. What reads windows outputs something else than the scored model."""
+    whole = replace(loader, variants=[replace(variant, role="teacher") for variant in loader.variants])
+    found, ran = scored(whole, monkeypatch)
+    assert set(ran.values()) == {40}
+    assert {split for _, split in found} == {"development", "test"}
+    windows = replace(whole, name="windows", models=replace(whole.models, window=32))
+    assert set(scored(windows, monkeypatch)[1].values()) == {70}
 
 
 def test_logits_of_more_rows_than_decide_are_not_taken(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:

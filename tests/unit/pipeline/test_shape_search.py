@@ -21,8 +21,10 @@ from distill.inference.runners import Runner
 from distill.inference.timing import TASK_ROWS
 from distill.models import teacher
 from distill.models.families.record import TEXTS
+from distill.pipeline.artefacts import Quantized
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import shape_search
+from distill.runtime.storage import run_folder, structs
 from tests import tiny
 
 FLOAT = "target.scheme=fp32"
@@ -97,3 +99,29 @@ def test_each_teacher_of_an_ensemble_has_its_own_tokens(search: Any) -> None:
     ids = np.concatenate([batch["1.input_ids"].ravel() for batch in reference.batches])
     assert len({*ids.tolist()}) > 50, "random tokens"
     assert reference.run(reference.batches[0]).shape[1] == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ([], {"torch fp32", "onnxruntime fp32", "onnxruntime int8"}),
+        (["target.scheme=onnxruntime_static"], {"onnxruntime int8_static"}),
+        (["budget.minutes=null"], {"torch fp32", "onnxruntime fp32", "onnxruntime int8", "onnxruntime int8_static"}),
+    ],
+)
+def test_no_model_is_searched_in_a_form_in_which_the_teacher_loses_too_much(
+    given: list[str], names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a budget. Before, the whole model was trained again, to be served in the form that had failed."""
+    monkeypatch.setattr(shape_search, "detect_precision", lambda setting, device: "fp32")
+    settings = load_config(["recipe=auto", "stages.quantize.schemes=[onnxruntime,onnxruntime_static]", *given])
+    machine = SimpleNamespace(device=torch.device("cpu"), precision="fp32")
+    ctx: Any = SimpleNamespace(config=settings, plan=resolve(settings), machine=machine, folder=RunFolder(tmp_path))
+    failed = {"onnxruntime_static": "own: it loses 9.0 points, more than max_drop=2"}
+    made = Quantized(schemes=["onnxruntime", "onnxruntime_static"], failed=failed, kept={}, development={})
+    run_folder.claim(tmp_path)
+    (tmp_path / "quantize_teacher").mkdir()
+    structs.write(tmp_path / "quantize_teacher" / run_folder.MANIFEST, made)
+    found = shape_search.forms_of(ctx, next(iter(ctx.plan.targets.values())))
+    assert {form.name for form in found if form.backend != "openvino"} == names
+    assert shape_search.unfit(ctx) == ([] if given else ["onnxruntime_static"])
