@@ -51,7 +51,9 @@ def test_a_file_becomes_exported_models_that_answer(
 ) -> None:
     rows = [form(number) for number in range(COUNT)]
     file = write(tmp_path / name, rows)
-    results = run(tmp_path, "prune", *SMALL, *(() if form is squad else FLOAT), f"tasks.train={file}")
+    results = run(
+        tmp_path, "prune", *SMALL, *(() if form is squad else FLOAT), f"tasks.train={file}", onnx=form is squad
+    )
     folder = tmp_path / "out" / "export" / "facts"
     settings = json.loads((folder / "config.json").read_text())
     assert settings["architectures"] == ["BertForQuestionAnswering"]
