@@ -69,7 +69,7 @@ def test_a_csv_becomes_exported_models(kind: str, run: Any, tmp_path: Path) -> N
         name: [*values, *(" ".join(f"{value}".split()[::-1]) for value in values)] for name, values in columns.items()
     }
     unlabelled = write(tmp_path / "more.csv", {name: texts[name] for name in columns if name != "label"})
-    more = [f"transfer.files={unlabelled}", "limit.steps=8", "stages.prune.dimensions=[layers]"]
+    more = [f"transfer.files={unlabelled}", "limit.steps=8", "stages.prune.dimensions=[layers]", "target.scheme=fp32"]
     results = run(tmp_path, "prune", *SMALL, *margins, *more, f"tasks.train={file}")
     settings = json.loads((tmp_path / "out" / "export" / "tickets" / "config.json").read_text())
     assert settings["problem_type"] == TASK_TYPES[kind].problem
