@@ -14,6 +14,7 @@ import gc
 import hashlib
 import json
 import os
+import pickle
 import re
 import resource
 import shutil
@@ -153,7 +154,8 @@ def composed_once() -> Iterator[Any]:
 
     Merging takes a second, and hundreds of tests need settings. Half of that second goes to a map that is hardly ever
     read and to copies of what reads files, which has no state: both are left out. A test of the merging itself has the
-    fixture `real_compose`.
+    fixture `real_compose`. Copies are made by pickle, several times as fast as a deep copy of a thousand nodes, each of
+    which has metadata. What has a schema that cannot be pickled, such as one that is local to a test, is merged again.
     """
     import hydra
     from hydra._internal import defaults_list
@@ -172,8 +174,11 @@ def composed_once() -> Iterator[Any]:
         if any("hydra." in word for word in files):
             return compose(name, overrides)
         if files not in merged:
-            merged[files] = compose(name, [*files])
-        settings = copy.deepcopy(merged[files])
+            settings = compose(name, [*files])
+            with contextlib.suppress(pickle.PicklingError, AttributeError):
+                merged[files] = pickle.dumps(settings)
+        else:
+            settings = pickle.loads(merged[files])
         try:
             ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), settings)
         except HydraException:
@@ -252,7 +257,8 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
     """`run(folder, recipe, *overrides)`: checks and runs a recipe in `folder`, as `python -m distill` does.
 
     Choices must not be made on the rows that are reported: a stage that reads them fails. The start of a new process is
-    measured once for each backend and scheme, because it takes seconds.
+    measured once for each backend and scheme, because it takes seconds. So does an ONNX file: with `onnx=False`, as on
+    a GPU, an evaluation makes none to time a model in float.
     """
     from distill.deploy.export import quantized
     from distill.deploy.serve import cold_start
@@ -277,14 +283,18 @@ def run(export_once: Callable[[Path, Path], None], shapes_once: None) -> Iterato
         gc.collect()
         gc.freeze()
 
-    def call(folder: Path, recipe: str, *overrides: str) -> Any:
+    def call(folder: Path, recipe: str, *overrides: str, onnx: bool = True) -> Any:
         from distill import config
+        from distill.inference import variants
         from distill.pipeline import run as pipeline
         from distill.pipeline import validation
         from distill.runtime.storage.structs import plain
 
+        supported = variants.supported
         settings = config.load_config([f"recipe={recipe}", *overrides])
-        with contextlib.chdir(folder), _restored():
+        with contextlib.chdir(folder), _restored(), pytest.MonkeyPatch.context() as patch:
+            if not onnx:
+                patch.setattr(variants, "supported", lambda **asked: supported(**asked | {"runtimes": ()}))
             assert validation.settings(settings, recipe) == []
             results = pipeline.run_pipeline(settings, recipe, list(overrides))
         imported()

@@ -117,6 +117,7 @@ def test_a_kind_of_task_and_a_kind_of_stage_of_ones_own(
         "stages.evaluate.quantized=null",
         "stages.export.quantized=null",
         "output=run",
+        onnx=False,
     )
     made = structs.read(tmp_path / "run" / "stamp" / "manifest.json", Stamped)
     assert (made.models, made.word) == (1, "seen")

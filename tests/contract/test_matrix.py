@@ -1,7 +1,8 @@
 """docs/families.md is correct: every capability of every family is tried on a tiny model.
 
 `pytest tests/contract/test_matrix.py -s` prints the results. Feature capture, saving and loading, padding and attention
-implementations have tests of their own for each family; `test_families` runs a whole recipe, ONNX export included.
+implementations have tests of their own for each family; `test_families` trains a teacher and a student in a run, and
+`test_compression` exports to ONNX.
 """
 
 from __future__ import annotations

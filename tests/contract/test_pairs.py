@@ -54,6 +54,7 @@ def test_a_student_is_cut_from_the_first_of_several_teachers_that_read_windows(r
         *ORDER,
         *FEW,
         *UNQUANTIZED,
+        onnx=False,
     )
     assert report.validate(results) == []
     out = tmp_path / "out"

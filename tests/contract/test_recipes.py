@@ -81,8 +81,16 @@ def cuts_otherwise(recipe: str) -> bool:
     return same and stages.keys() == {"prune"} and recipe != "frontier"
 
 
-WHOLE = [name for name in NAMES if not cuts_otherwise(name)]
-"""Recipes that are sent the whole way; of the others it is seen what they cut."""
+TRAINED_LIKE = {
+    **dict.fromkeys(("adapt", "electra_small", "minilm", "minilmv2"), "distilbert"),
+    **dict.fromkeys(("paper/distilbert", "paper/distilroberta", "paper/minilmv2"), "distilbert"),
+    **dict.fromkeys(("dist", "patient_kd", "rkd"), "prune"),
+    "paper/theseus": "theseus",
+    "paper/tinybert": "tinybert",
+}
+"""Recipe -> the one from which it differs up to its last training alone."""
+WHOLE = [name for name in NAMES if not cuts_otherwise(name) and name not in TRAINED_LIKE]
+"""Recipes that are sent the whole way; of the others it is seen what they cut, or how they train."""
 
 
 WITHOUT_BASELINE = ("auto", "layer_drop", "quantize", "self_distill")
@@ -92,27 +100,7 @@ whose teacher is what a baseline would be."""
 OF_ONE_SIZE = ("quantize", "self_distill")
 """Recipes whose student has its teacher's shape."""
 
-SETTINGS_ALONE = (
-    "adapt",
-    "cofi",
-    "dist",
-    "electra_small",
-    "embedder",
-    "frontier",
-    "layer_drop",
-    "minilm",
-    "minilmv2",
-    "paper/distilbert",
-    "paper/distilroberta",
-    "paper/minilmv2",
-    "paper/theseus",
-    "paper/tinybert",
-    "patient_kd",
-    "prune_general",
-    "rkd",
-    "theseus",
-    "tinybert",
-)
+SETTINGS_ALONE = ("cofi", "embedder", "frontier", "layer_drop", "prune_general", "theseus", "tinybert")
 """Recipes whose students are of the shapes of distilbert's or prune's: their ONNX files are not made once more."""
 
 
@@ -132,28 +120,17 @@ def test_nothing_is_cut_but_what_the_recipe_says(recipe: str, run: Any, tmp_path
     assert cut <= set(may) < {"layers", "hidden", "ffn"}
 
 
-PARAMS = [pytest.param(name, marks=[pytest.mark.slow] * (name != "distilbert")) for name in WHOLE]
-
-
-@pytest.fixture(scope="session", params=PARAMS)
-def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    recipe, home = request.param, tmp_path_factory.mktemp("home")
+def small(recipe: str) -> list[str]:
+    """Settings with which a recipe takes seconds."""
     tasks = f"tasks.names=[{','.join(few_tasks(recipe))}]"
-    small = ["stages.evaluate.shapes=[[1,16],[2,32]]", "target.shape=[1,16]"]
-    small += ["tasks.max_length=32", "corpus.max_length=32", "transfer.most=200"]
-    overrides = ["limit=smoke", "limit.documents=60", "limit.repeats=1", *small, tasks]
-    if recipe in SETTINGS_ALONE:
+    shapes = ["stages.evaluate.shapes=[[1,16],[2,32]]", "target.shape=[1,16]"]
+    shapes += ["tasks.max_length=32", "corpus.max_length=32", "transfer.most=200"]
+    overrides = ["limit=smoke", "limit.documents=60", "limit.repeats=1", *shapes, tasks]
+    if recipe in SETTINGS_ALONE or recipe in TRAINED_LIKE:
         overrides += ["stages.quantize.schemes=[bitsandbytes]"]
         overrides += ["limit.steps=3"] * (recipe != "cofi")  # whose gates close over the steps
     elif extends(recipe) or recipe == "task":
         overrides += ["stages.quantize.schemes=[onnxruntime]"]
-    if recipe in ("prune", "auto"):
-        # In every scheme, a graph of each depth is resized to the widths; `frontier` searches all sizes.
-        overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,hidden]"]
-    if recipe == "task":
-        stages = [*composed(recipe).pipeline]
-        stages.insert(stages.index("finetune_baseline") + 1, "finetune_self_trained")
-        overrides += [f"pipeline=[{','.join(stages)}]", "stages.evaluate.self_trained=finetune_self_trained"]
     if composed(recipe).student.embedding_size is not None:
         overrides += ["student.embedding_size=16"]  # the tiny teachers are as narrow
     if composed(recipe).student.hidden_size is not None:
@@ -161,9 +138,65 @@ def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.
         overrides += ["student.hidden_size=48", "student.intermediate_size=96"]
     if composed(recipe).student.layers:
         overrides += ["student.layers=[0,3]"]  # of teachers of four layers, not of twelve
+    return overrides
+
+
+def layers_of(settings: Config) -> int:
+    """Layers of a student that is built."""
+    wanted = settings.student
+    return wanted.num_hidden_layers or len(wanted.layers or half_depth(SMOKE_LAYERS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", TRAINED_LIKE)
+def test_a_recipe_that_differs_in_its_trainings_alone_is_trained(recipe: str, run: Any, tmp_path: Path) -> None:
+    """No term but those that it sets counts, and its student loads with transformers alone. How such a student is
+    quantized, scored, exported and reported is seen of the other recipe, with the same settings."""
+    from transformers import AutoModelForSequenceClassification
+
+    own, other = composed(recipe), composed(TRAINED_LIKE[recipe])
+    assert own.pipeline == other.pipeline
+    first = own.pipeline.index("quantize")
+    for name in own.pipeline[first:]:
+        ours, theirs = (vars(each.stages[name]) | {"shapes": []} for each in (own, other))
+        assert ours == theirs
+    overrides = [*small(recipe), f"pipeline=[{','.join(own.pipeline[:first])}]", "output=out"]
+    run(tmp_path, recipe, *overrides)
+    settings, out = config.load_config([f"recipe={recipe}", *overrides]), tmp_path / "out"
+    (task,) = few_tasks(recipe)
+    for step in resolve(settings).of(Train):
+        made = atomic.read_json(out / step.folder / ("" if step.on_corpus else task) / run_folder.MANIFEST)
+        if "skipped" not in made:
+            terms = made["log"][-1]["terms"]
+            assert terms
+            assert terms.keys() <= {name for name, term in step.settings.terms.items() if term.weight}  # type: ignore[attr-defined]
+            assert np.isfinite([*terms.values()]).all()
+    student = out / str(own.stages["evaluate"].student) / task  # type: ignore[attr-defined]
+    model, told = AutoModelForSequenceClassification.from_pretrained(student, output_loading_info=True)
+    assert not told["missing_keys"]
+    assert not told["unexpected_keys"]
+    cut = out / "prune" / run_folder.MANIFEST
+    layers = atomic.read_json(cut)["shape"]["layers"] if cut.is_file() else layers_of(settings)
+    assert model.config.num_hidden_layers == layers
+
+
+PARAMS = [pytest.param(name, marks=[pytest.mark.slow] * (name != "distilbert")) for name in WHOLE]
+
+
+@pytest.fixture(scope="session", params=PARAMS)
+def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    recipe, home = request.param, tmp_path_factory.mktemp("home")
+    overrides = small(recipe)
+    if recipe in ("prune", "auto"):
+        # In every scheme, a graph of each depth is resized to the widths; `frontier` searches all sizes.
+        overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,hidden]"]
+    if recipe == "task":
+        stages = [*composed(recipe).pipeline]
+        stages.insert(stages.index("finetune_baseline") + 1, "finetune_self_trained")
+        overrides += [f"pipeline=[{','.join(stages)}]", "stages.evaluate.self_trained=finetune_self_trained"]
     if len(resolve(composed(recipe)).targets) > 1:
         overrides += ["target.speedup=[1.1,30]"]  # int8 alone may reach the slower one
-    results = run(home, recipe, *overrides)
+    results = run(home, recipe, *overrides, onnx=recipe not in SETTINGS_ALONE)
     settings = config.load_config([f"recipe={recipe}", *overrides])
     folder, plan = home / run_folder.run_folder(recipe, overrides, None), resolve(settings)
     if settings.budget.minutes is not None:
@@ -176,6 +209,8 @@ def test_every_file_is_a_recipe() -> None:
     assert NAMES
     assert {"distilbert", "paper/distilbert", "task"} <= set(NAMES)
     assert [str(file.relative_to(config.folder("recipes")).with_suffix("")) for file in FILES] == NAMES
+    assert {*TRAINED_LIKE} < {*NAMES}
+    assert {*TRAINED_LIKE.values()} < {*WHOLE}
 
 
 @pytest.mark.quick(8)
@@ -403,11 +438,10 @@ def test_the_student_of_every_task_loads_with_transformers_alone(finished: Finis
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    wanted, plan = finished.settings.student, finished.plan
-    layers = wanted.num_hidden_layers or len(wanted.layers or half_depth(SMOKE_LAYERS))
+    plan, layers = finished.plan, layers_of(finished.settings)
     if not plan.given_student and not plan.builds:
         layers = SMOKE_LAYERS
-    layers = 0 if wanted.init == STATIC else layers
+    layers = 0 if finished.settings.student.init == STATIC else layers
     exports = [step for step in plan.of(Export) if not step.embeds]  # tests/contract/test_embedder.py
     for export, task in itertools.product(exports, finished.settings.tasks.names or []):
         folder = finished.folder / export.folder / task

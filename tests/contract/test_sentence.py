@@ -25,6 +25,7 @@ from distill.models.families import vectors
 from distill.models.families.head import stored_head
 from distill.runtime.storage import atomic
 from tests import tiny
+from tests.forked import PYTHON
 
 LONG = " ".join(tiny.SENTENCES)
 TEXTS = [*tiny.SENTENCES[:3], "Two GOATS", LONG, LONG.upper()]
@@ -354,8 +355,6 @@ def test_a_setfit_classifier_is_refused(embedder: Any) -> None:
 def test_a_transformer_in_a_sub_folder_is_mended_by_the_command_in_the_message(
     embedder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-
     folder = embedder(
         {"max_seq_length": 33}, {"prompts": {"a": "b: "}, "default_prompt_name": "a"}, name="it's an old one"
     )
@@ -371,7 +370,7 @@ def test_a_transformer_in_a_sub_folder_is_mended_by_the_command_in_the_message(
     ) as caught:
         stored_head(folder)
     command = caught.value.messages[0].partition("use the folder that this command writes: python ")[2]
-    done = subprocess.run(["bash", "-c", f"{shlex.quote(sys.executable)} {command}"], check=False, capture_output=True)
+    done = subprocess.run(["bash", "-c", f"{shlex.quote(PYTHON)} {command}"], check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(alike(Path(f"{folder}-saved-again")), there(folder), atol=2e-5)
 

@@ -235,7 +235,7 @@ def test_from_a_file_to_the_report_and_the_export(
     given(tmp_path, form)
     stages = ["finetune_teacher", *["prune"] * (recipe == "prune"), learns, f"{learns}_baseline", "evaluate", "export"]
     short = [f"pipeline=[{','.join(stages)}]", "stages.evaluate.quantized=null", "stages.export.quantized=null"]
-    results = run(tmp_path, recipe, *BOTH, *FEW, *short, *settings)
+    results = run(tmp_path, recipe, *BOTH, *FEW, *short, *settings, onnx=form is pair)
     assert report.validate(results) == []
     assert [model["failed"] for model in results["models"] if "failed" in model] == []
     out = tmp_path / "out"

@@ -32,7 +32,7 @@ def test_the_smaller_vocabulary_is_read_by_all_that_comes_of_it(name: str, run: 
     given = tiny.save(tmp_path / "teacher", name, "", length=130)
     pipeline = "pipeline=[finetune_teacher,vocabulary,recover,recover_baseline,evaluate]"
     more = ["stages.evaluate.quantized=null", "limit.repeats=1", pipeline]
-    found = run(tmp_path, "vocabulary", "teacher=hub", f"teacher.name={given}", *TASK, *more)
+    found = run(tmp_path, "vocabulary", "teacher=hub", f"teacher.name={given}", *TASK, *more, onnx=False)
     root = tmp_path / "out"
     manifest = atomic.read_json(root / "vocabulary" / run_folder.MANIFEST)
     before, after = manifest["tokens_before"], manifest["tokens"]

@@ -234,15 +234,10 @@ def test_the_first_teacher_is_shown_where_the_second_fails(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("shapes_once")
-@pytest.mark.parametrize("file", [True, False], ids=["texts", "8x128"])
-def test_models_that_reach_a_speedup_are_timed(
-    file: bool, classifier: Any, sentences: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
+def test_models_that_reach_a_speedup_are_timed(classifier: Any, monkeypatch: Any, capsys: Any) -> None:
+    """With a file, tests/docs/test_first.py does it."""
     monkeypatch.setitem(advise.SHAPES, "single", (1, 16))
-    texts = tmp_path / "my texts.csv"
-    texts.write_text("text,label\n" + "".join(f"{sentences[row % 8]} {row},{row % 2}\n" for row in range(40)))
-    given = [str(classifier()), *([str(texts)] if file else []), "--load", "single", "--speedup", "1.01", "100000"]
-    assert advise.main(given) == 0
+    assert advise.main([str(classifier()), "--load", "single", "--speedup", "1.01", "100000"]) == 0
     out = capsys.readouterr().out
     estimates, timed = out.split("These models are now timed themselves")
     for part in (estimates, timed):
@@ -253,6 +248,5 @@ def test_models_that_reach_a_speedup_are_timed(
     (name,) = {line.split("ms, ")[1] for line in timed.splitlines() if line.startswith("prune: the teacher: ")}
     assert name in served, "the form that was the fastest"
     assert "100000x is out of reach: the smallest model is estimated at " in out
-    shown = quoting.setting("tasks.train", str(texts)) if file else "tasks.train=FILE"
     teacher = quoting.setting("teacher.name", str(classifier()))
-    assert f"python -m distill recipe=auto {teacher} {shown} target.load=single target.speedup=" in out
+    assert f"python -m distill recipe=auto {teacher} tasks.train=FILE target.load=single target.speedup=" in out

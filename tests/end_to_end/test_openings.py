@@ -38,13 +38,13 @@ def test_a_resumed_run_has_a_second_line_and_another_run_is_told(
     with monkeypatch.context() as patch:
         patch.setattr(evaluate, "predictions", stopped)
         with pytest.raises(RuntimeError, match="stopped before a score"):
-            run(tmp_path, "prune", *SMALL, "output=one")
+            run(tmp_path, "prune", *SMALL, "output=one", onnx=False)
     begun = (one / run_folder.OPENINGS).read_bytes()
     assert [line["purpose"] for line in lines(one / run_folder.OPENINGS)] == ["report"]
     trained = {file: file.stat().st_mtime_ns for file in one.glob("[fr]*/rows/model.safetensors")}
     assert len(trained) == 2, trained
 
-    results = run(tmp_path, "prune", *SMALL, "output=one", "report.purpose=once more")
+    results = run(tmp_path, "prune", *SMALL, "output=one", "report.purpose=once more", onnx=False)
     assert (one / run_folder.OPENINGS).read_bytes().startswith(begun)
     assert [line["purpose"] for line in lines(one / run_folder.OPENINGS)] == ["report", "once more"]
     assert trained == {file: file.stat().st_mtime_ns for file in trained}, "made again because of the record"
@@ -56,10 +56,10 @@ def test_a_resumed_run_has_a_second_line_and_another_run_is_told(
     assert "runs that share its cache" not in (one / "report.md").read_text()
 
     finished = (one / run_folder.OPENINGS).read_bytes(), (one / "results.json").read_bytes()
-    assert run(tmp_path, "prune", *SMALL, "output=one") == results
+    assert run(tmp_path, "prune", *SMALL, "output=one", onnx=False) == results
     assert finished == ((one / run_folder.OPENINGS).read_bytes(), (one / "results.json").read_bytes())
 
-    results = run(tmp_path, "prune", *SMALL, "output=other", "seed=1")
+    results = run(tmp_path, "prune", *SMALL, "output=other", "seed=1", onnx=False)
     assert [line["others"] for line in results["openings"]] == [1]
     assert "read 1 time by this run and, with 1 other setting, by runs that share" in (other / "report.md").read_text()
     (known,) = (tmp_path / "cache" / "openings").iterdir()

@@ -13,7 +13,7 @@ import distill
 from distill.cli.compare.comparison import compare
 from distill.errors import ConfigError
 from tests import tiny
-from tests.small import FLOAT, SMALL
+from tests.small import FLOAT, SMALL, given
 
 COUNT = 64
 
@@ -51,10 +51,11 @@ def test_a_file_becomes_exported_models_that_answer(
 ) -> None:
     rows = [form(number) for number in range(COUNT)]
     file = write(tmp_path / name, rows)
-    results = run(tmp_path, "prune", *SMALL, *(() if form is squad else FLOAT), f"tasks.train={file}")
+    settings = [*SMALL, *(() if form is squad else FLOAT), f"teacher.name={given(tmp_path)}", f"tasks.train={file}"]
+    results = run(tmp_path, "prune", *settings, onnx=form is squad)
     folder = tmp_path / "out" / "export" / "facts"
-    settings = json.loads((folder / "config.json").read_text())
-    assert settings["architectures"] == ["BertForQuestionAnswering"]
+    described = json.loads((folder / "config.json").read_text())
+    assert described["architectures"] == ["BertForQuestionAnswering"]
     assert "pipeline_tag: question-answering" in (folder / "README.md").read_text()
     record = json.loads((folder / "distill.json").read_text())
     assert (record["kind"], record["columns"]) == ("question_answering", ["question", "context"])

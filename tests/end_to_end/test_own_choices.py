@@ -14,7 +14,7 @@ import distill
 from distill.cli.compare.comparison import compare
 from tests import tiny
 from tests.forked import PYTHON
-from tests.small import SMALL
+from tests.small import SMALL, given
 
 COUNT = 64
 
@@ -29,7 +29,7 @@ def row(number: int) -> dict[str, Any]:
 def test_a_file_becomes_exported_models_that_predict(run: Any, predicted: Any, tmp_path: Path) -> None:
     file = tmp_path / "quiz.jsonl"
     file.write_text("".join(json.dumps(row(number)) + "\n" for number in range(COUNT)))
-    results = run(tmp_path, "prune", *SMALL, f"tasks.train={file}")
+    results = run(tmp_path, "prune", *SMALL, f"teacher.name={given(tmp_path)}", f"tasks.train={file}")
     folder = tmp_path / "out" / "export" / "quiz"
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForMultipleChoice"]
     assert "pipeline_tag: multiple-choice" in (folder / "README.md").read_text()

@@ -69,9 +69,10 @@ def test_two_processes_equal_one(model: str, steps: int, runs: tuple[Path, Path]
 def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
     """Each by one process, as a single process trains it: with its batches and random numbers, to the same bits."""
     settings = ["recipe=distilbert", "limit=smoke", "precision=fp32", "threads=1", "stages.finetune.dropout=0.1"]
-    pipeline = "pipeline=[adapt,pretrain,finetune_teacher,finetune,evaluate]"
+    settings += ["pipeline=[finetune_teacher,finetune,evaluate]", "stages.finetune.start=teacher"]
     rates, few = "stages.finetune_teacher.lr_factors=[1,0.5]", ["limit.repeats=1", "stages.evaluate.quantized=null"]
-    settings += [pipeline, rates, *few, "stages.evaluate.baseline=null", "stages.finetune.best_of=2"]
+    few += ["stages.evaluate.shapes=[[1,16]]"]
+    settings += [rates, *few, "stages.evaluate.baseline=null", "stages.finetune.best_of=2"]
     one, two = trained(tmp_path, settings)
     for shown in (one, two):
         for task in ("package", "body"):  # also of what the process that speaks did not train
@@ -83,10 +84,8 @@ def test_tasks_are_trained_side_by_side(tmp_path: Path) -> None:
     assert "trainings of each process" not in (tmp_path / "one.txt").read_text()
     for stage in ("finetune_teacher", "finetune"):
         for task in ("package", "body"):
-            given, found = (load_file(run / stage / task / "model.safetensors") for run in (one, two))
-            if stage == "finetune_teacher":  # the student starts from what both processes trained together
-                assert all((given[name] == found[name]).all() for name in given)
-            tiny.check_trained_alike(given, found)
+            given, found = ((run / stage / task / "model.safetensors").read_bytes() for run in (one, two))
+            assert given == found, (stage, task)
     check_scored_side_by_side(one, two)
 
 

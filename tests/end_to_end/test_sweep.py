@@ -92,7 +92,7 @@ if __name__ == "__main__":
 def test_a_job_that_crashes_or_is_killed_does_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "crashing.py").write_text(CRASHING)
     short = [*SETTINGS[:-1], "pipeline=[adapt]"]
-    words = [sys.executable, "crashing.py", "-m", *short, "seed=1,3,4,0"]
+    words = [PYTHON, str(tmp_path / "crashing.py"), "-m", *short, "seed=1,3,4,0"]
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert run.returncode == 1
     above, lines = run.stderr.split("job 0 ", 1)
@@ -176,6 +176,7 @@ def test_optuna_maximizes_what_is_retained_and_the_speedup(tmp_path: Path) -> No
     ]
     directions = "hydra.sweeper.direction=[maximize,maximize]"
     own = ["recipe=task", "teacher=embedded", "tasks=docstrings", "limit=smoke", "limit.steps=1"]
+    own += ["tasks.names=[order]", "stages.evaluate.shapes=[[1,16]]"]
     own += ["pipeline=[finetune_teacher,finetune,evaluate]", "stages.evaluate.baseline=null"]
     own += ["stages.evaluate.quantized=null", "stages.evaluate.repeats=1"]
     run = command(tmp_path, *trials, directions, *own, "temperature=choice(3,-1)")

@@ -150,7 +150,8 @@ def test_models_of_two_texts_are_quantized_and_loaded_in_that_form(head: str, sc
     """The outputs are those of the quantized file, which differ from those of torch, and little."""
     if scheme == "openvino":
         pytest.importorskip("nncf")
-    folder = tiny.save(tmp_path / "model", "bert", head, length=130, hidden_size=64, intermediate_size=128)
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1}
+    folder = tiny.save(tmp_path / "model", "bert", head, length=130, **sizes)
     auto = AutoModelForQuestionAnswering if head == "QuestionAnswering" else AutoModelForMultipleChoice
     model, tokenizer = auto.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     calibration = [dict(tokenizer("the old boat", "a small harbour"))] * 8

@@ -77,7 +77,6 @@ def test_a_changed_model_is_refused(classifier: Make, tmp_path: Path, texts: lis
         prove_reload({tmp_path / "out": (texts, expected)})
 
 
-@real_process
 @pytest.mark.slow
 def test_a_folder_that_does_not_load_is_refused_with_the_reason(
     classifier: Make, tmp_path: Path, texts: list[list[str]]

@@ -6,7 +6,6 @@ import json
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from distill.deploy import serve
 from distill.errors import DataError
 from distill.models.families.head import stored_head
 from tests import tiny
+from tests.forked import PYTHON
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # of peft
 TEXT = "the small boat crossed the harbour"
@@ -69,7 +69,7 @@ def test_an_adapter_is_refused_with_the_command_that_merges_it(tokenizer: str, t
         (folder / "1_Pooling" / "config.json").write_text("{}")
         command = refusal(folder).partition("; merge it with ")[2]
     if tokenizer == "base":  # through a shell, as a user types it
-        subprocess.run(["bash", "-c", f'python() {{ {sys.executable} "$@"; }}; {command}'], check=True)
+        subprocess.run(["bash", "-c", f'python() {{ {PYTHON} "$@"; }}; {command}'], check=True)
     else:
         exec(shlex.split(command)[2], {})
     merged = tmp_path / "my adapter-merged"

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from distill.data.encode import PAIR_SEPARATOR, encode_texts, separates
 from distill.errors import ConfigError, DataError, UserError
 from distill.models import teacher
 from tests import tiny
+from tests.forked import PYTHON
 
 SENTENCES: list[str] = tiny.SENTENCES
 PAIRS = list(zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True))
@@ -197,7 +197,7 @@ def test_an_adapter_without_a_task_is_merged_by_the_command_of_its_message(tmp_p
     with pytest.raises(DataError, match="neither names of labels nor problem_type") as refused:
         distill.load(folder)
     command = str(refused.value).partition("merge it with ")[2]
-    words = [sys.executable, *shlex.split(command)[1:]]
+    words = [PYTHON, *shlex.split(command)[1:]]
     subprocess.run(words, check=True, capture_output=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     assert distill.load(f"{folder}-merged").outputs(SENTENCES).shape == (len(SENTENCES), 3)
 
