@@ -38,7 +38,7 @@ from distill.labelling.options import Options
 from distill.labelling.plan import Columns, Plan, Source, Unit
 from distill.labelling.teacher import labeller, loaded
 from distill.labelling.work import Work, finish, run
-from distill.runtime.storage import cache, disk_errors
+from distill.runtime.storage import disk_errors
 
 Log = Callable[[str], None]
 _TRIES = 3
@@ -96,9 +96,8 @@ def label(
         UserError: for units that could not be labelled, a file that changed meanwhile, and an error of a disk.
     """
     try:
-        with cache.using():
-            given = [paths] if isinstance(paths, str | Path) else paths
-            return _labelled(located(teacher), [*map(str, given)], Path(out), options or Options(), log, progress)
+        given = [paths] if isinstance(paths, str | Path) else paths
+        return _labelled(located(teacher), [*map(str, given)], Path(out), options or Options(), log, progress)
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise
