@@ -22,6 +22,7 @@ from distill.config.plan import CONTROLS
 from distill.errors import visible
 from distill.evaluation.results import Results
 from distill.report import kept, model_rows
+from distill.report.itself import without_student
 from distill.report.timed import at, reported_input
 
 INK = "#24292f"
@@ -29,7 +30,17 @@ INK = "#24292f"
 COLOURS = ("#0072b2", "#d55e00", "#007f5f", "#b04e8a", "#8a6d00", "#c2417c", "#3a9fb0", "#7a7f87")
 ON_DARK = ("#56b4e9", "#f0803c", "#2bc79a", "#e08fc0", "#e6c229", "#e583ae", "#7fc4d1", "#b4b9bf")
 """The palette, on light and on dark ground. `Backend.colour` is a place in it."""
-_MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "self-trained": "D", "member": "P", "pruned": "v"}
+_ITSELF = "itself"
+"""Role of the points in the student's place, in a run without a student."""
+_MARKERS = {
+    "teacher": "*",
+    "student": "o",
+    "baseline": "X",
+    "self-trained": "D",
+    "member": "P",
+    "pruned": "v",
+    _ITSELF: "o",
+}
 _NAMES = {
     "teacher": "teacher",
     "student": "student",
@@ -37,6 +48,7 @@ _NAMES = {
     "self-trained": "same student, self-trained",
     "member": "member of the ensemble",
     "pruned": "pruned, not recovered",
+    _ITSELF: "teacher in other forms",
 }
 _LINES = {"baseline": ":", "self-trained": "-.", "pruned": "--"}
 _PALE = 0.3
@@ -106,7 +118,10 @@ def points(results: Results) -> list[Point]:
         label += " (CPU)" if model_rows.where(results, model) else ""
         group = model.backend
         shown.append(Point(label, model.role, x, y, across, along, group, reported_input(results)))
-    return in_front(shown)
+    placed = in_front(shown)
+    if not without_student(results):
+        return placed
+    return [replace(point, role=_ITSELF) if point.role == "student" else point for point in placed]
 
 
 def in_front(shown: Sequence[Point]) -> list[Point]:
