@@ -179,8 +179,9 @@ def words(arguments: Sequence[str]) -> list[str]:
     return typed.words(arguments, Config)
 
 
-def load_config(overrides: list[str]) -> Config:
-    """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`. It is not checked yet."""
+def load_config(overrides: list[str] | str) -> Config:
+    """Compose the config from command-line settings, e.g. `["recipe=distilbert", "seed=1"]`, or from a single one. It
+    is not checked yet."""
     from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
 
@@ -188,7 +189,7 @@ def load_config(overrides: list[str]) -> Config:
 
     if "schema.yaml" not in ConfigStore.instance().repo:
         register()
-    overrides = words(overrides)
+    overrides = words([overrides] if isinstance(overrides, str) else overrides)
     conf = str(folder("conf").resolve())
     with bounds.guarded(Config), bounds.composing(), initialize_config_dir(conf, version_base="1.3"):
         composed = compose("config", overrides=overrides)

@@ -86,7 +86,8 @@ def files(corpus: config.Corpus) -> list[Path]:
     path = Path(corpus.path) if corpus.path else None
     if path is not None and path.is_file():
         return [path]
-    in_folder = sorted(path.glob(f"*.{suffix}")) if path is not None else []
+    named = sorted(path.glob(f"*.{suffix}")) if path is not None else []
+    in_folder = [file for file in named if file.is_file() or not file.exists()]  # a pipe would be waited for
     if not in_folder:
         raise ConfigError(
             f"corpus.path: got {corpus.path or 'null'}; must be a .{suffix} file or a folder of "

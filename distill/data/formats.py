@@ -1,4 +1,4 @@
-"""Record batches of a user's CSV, TSV, JSON, CoNLL, parquet or Arrow file. A malformed file is refused, with
+"""Record batches of a user's CSV, TSV, JSON, CoNLL, fastText, parquet or Arrow file. A malformed file is refused, with
 one message.
 
 Rows are counted from 1 and without the header. Blank lines are not rows.
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from distill.data import arrow_file, conll, delimited, jsonl, parquet, scanner
+from distill.data import arrow_file, conll, delimited, fasttext, jsonl, parquet, scanner
 from distill.data.lines import decoded, too_large
 from distill.errors import DataError
 from distill.runtime import outside
@@ -68,6 +68,10 @@ def _words(file: Text) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(file: Text) -> Iterator[pa.RecordBatch]:
+    if file.separator is None and file.start.startswith(b"__label__") and fasttext.is_fasttext(file.stream):
+        file.stream.seek(0)
+        return fasttext.batches(file.stream, file.name)
+    file.stream.seek(0)
     as_words = file.separator is None and file.suffix != ".csv" and conll.is_conll(file.stream)
     file.stream.seek(0)
     if as_words:
@@ -76,7 +80,7 @@ def _rows(file: Text) -> Iterator[pa.RecordBatch]:
 
 
 TEXT: dict[str, Callable[[Text], Iterator[pa.RecordBatch]]] = {
-    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt"), _rows),
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".train", ".valid", ".test"), _rows),
     **dict.fromkeys((".conll", ".bio", ".iob", ".iob2"), _words),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json),
 }

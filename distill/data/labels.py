@@ -12,7 +12,9 @@ import pyarrow as pa
 from distill import config
 from distill.data.task import Task
 from distill.data.task_types import TaskType
+from distill.data.task_types.classification import CLASSIFICATION
 from distill.data.task_types.multi_label import MULTI_LABEL
+from distill.data.task_types.sets import OTHERS, SEPARATORS, parts
 from distill.data.task_types.task_type import sorted_names
 from distill.data.task_types.written import WHOLE, spelled_alike
 from distill.errors import ConfigError
@@ -81,7 +83,7 @@ def labels_of(
         pairs = _pairs(range(len(numbered)), numbered)
         note = f"the teacher's outputs have no names, and are those of the numbers in the files: {pairs}"
         return Labels(tuple(numbered), tuple(numbered), (note,))
-    return _of_head(head, in_files, key)
+    return _of_head(head, in_files, key, task_type)
 
 
 def _names(task_type: TaskType, columns: Mapping[str, pa.ChunkedArray]) -> set[str]:
@@ -89,7 +91,7 @@ def _names(task_type: TaskType, columns: Mapping[str, pa.ChunkedArray]) -> set[s
     return set().union(*map(task_type.names, [columns["train"]] if "train" in columns else columns.values()))
 
 
-def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
+def _of_head(head: Head, in_files: tuple[str, ...], key: str, task_type: TaskType) -> Labels:
     """The head's labels, and how the files spell them: the same names, or the numbers of the outputs."""
     names = head.names
     spelled = _spelled(names, in_files)
@@ -99,6 +101,12 @@ def _of_head(head: Head, in_files: tuple[str, ...], key: str) -> Labels:
         numbers = spelled != names and spelled == tuple(map(str, range(len(names))))
         note = f"the labels in the files are the teacher's outputs: {_pairs(spelled, names)}"
         return Labels(names, spelled, (note,) if numbers else ())
+    unstated = head.problem is None and task_type is CLASSIFICATION
+    if unstated and (joined := _joined(names, in_files)) is not None:
+        raise ConfigError(
+            f"{key}.label: got {joined!r}, where the teacher's labels are {_shown(names)}, without a problem_type; "
+            f"must be one label, unless texts have several; if they do, set {setting(f'{key}.kind', MULTI_LABEL.name)}"
+        )
     if head.labels:
         raise ConfigError(
             f"{key}.label: got {_shown(in_files)}; must be labels of the teacher, which are {_shown(head.labels)}; "
@@ -154,6 +162,15 @@ def _spelled(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ..
     numbers = tuple(map(str, range(len(names))))
     from_0 = "0" in in_files  # else they may be counted from 1
     return numbers if from_0 and set(in_files) <= set(numbers) else None
+
+
+def _joined(names: tuple[str, ...], in_files: tuple[str, ...]) -> str | None:
+    """A text of several labels, if the texts in the files have nothing but these names between separators."""
+    known = {spelled_alike(name) for name in names}
+    for mark in (*SEPARATORS, *OTHERS):
+        if all(spelled_alike(part) in known for value in in_files for part in parts(value, mark)):
+            return next((value for value in in_files if len(parts(value, mark)) > 1), None)
+    return None
 
 
 def _in_spelling(names: tuple[str, ...], in_files: tuple[str, ...]) -> tuple[str, ...]:

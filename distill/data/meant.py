@@ -33,7 +33,18 @@ from distill.data.stated_beside import name_columns, with_empty_spans, with_name
 from distill.data.tagged_rows import check_words, with_lists_of_words
 from distill.data.task_types.task_type import as_list, distinct, is_list, is_text
 from distill.data.task_types.token_classification import TOKEN_CLASSIFICATION
-from distill.data.usual_columns import ANSWERS, CHOICES, FOUND, LABELS, SAMPLE, TAGS, TEXTS, WORD_LISTS, named_columns
+from distill.data.usual_columns import (
+    ANSWERS,
+    CHOICES,
+    FOUND,
+    LABELS,
+    SAMPLE,
+    TAGS,
+    TEXTS,
+    WORD_LISTS,
+    about_rows,
+    named_columns,
+)
 from distill.errors import DataError
 
 _BINARY = "_is_binary"
@@ -229,9 +240,10 @@ def _is_true(column: pa.ChunkedArray) -> bool:
 
 
 def _labelled_beside(settings: config.Task, rows: pa.Table, column: str) -> bool:
-    """Whether a table has a label in another column than this one, which may else be the label itself."""
+    """Whether the label is in another column than this one, which may else be the label itself."""
     usual = {*LABELS, *TAGS, *ANSWERS, *FOUND}
-    return settings.label is not None or bool(usual & {name.lower() for name in rows.column_names if name != column})
+    stated = settings.label is not None or about_rows(column)  # which no run takes for the label
+    return stated or bool(usual & {name.lower() for name in rows.column_names if name != column})
 
 
 def _divided(settings: config.Task, tables: dict[str, Table], notes: list[str], name: str) -> dict[str, Table]:

@@ -24,13 +24,13 @@ def split_of(name: str) -> str | None:
 
 
 def of_file(file: str) -> str | None:
-    """The split that a file's folder is named as or, without such a folder, that the file's name begins or ends with;
-    None without."""
+    """The split that a file's folder is named as or, without such a folder, that the file's name begins or ends with,
+    or that is its ending, as in `cooking.train`; None without."""
     folder, name = os.path.split(file.lower())
     if (own := SPLITS.get(os.path.basename(folder))) is not None:
         return own
-    words = re.findall("[a-z]+", name.split(".")[0])
-    return next((SPLITS[word] for word in (*words[:1], *words[-1:]) if word in SPLITS), None)
+    words, ending = re.findall("[a-z]+", name.split(".")[0]), name.removesuffix(".gz").rpartition(".")[2]
+    return next((SPLITS[word] for word in (*words[:1], *words[-1:], ending) if word in SPLITS), None)
 
 
 def by_split(files: Iterable[str]) -> dict[str, list[str]]:

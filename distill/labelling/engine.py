@@ -38,12 +38,14 @@ from distill.labelling.options import Options
 from distill.labelling.plan import Columns, Plan, Source, Unit
 from distill.labelling.teacher import labeller, loaded
 from distill.labelling.work import Work, finish, run
-from distill.runtime.storage import cache, disk_errors
+from distill.runtime.storage import disk_errors
 
 Log = Callable[[str], None]
 _TRIES = 3
 _OBJECTS = ("struct<", "map<")
 """Beginnings of the types of objects."""
+_SETS = ("cats", "accept")
+"""Names of labels, of spaCy and Prodigy, if they are objects or lists."""
 _WRAPPED = re.compile(r"struct<(choices|labels): (large_)?list<\w+: (large_)?string>>")
 """The type of objects that `listed.unwrapped` reads as lists."""
 
@@ -94,9 +96,8 @@ def label(
         UserError: for units that could not be labelled, a file that changed meanwhile, and an error of a disk.
     """
     try:
-        with cache.using():
-            given = [paths] if isinstance(paths, str | Path) else paths
-            return _labelled(located(teacher), [*map(str, given)], Path(out), options or Options(), log, progress)
+        given = [paths] if isinstance(paths, str | Path) else paths
+        return _labelled(located(teacher), [*map(str, given)], Path(out), options or Options(), log, progress)
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise
@@ -233,7 +234,7 @@ def _copied(columns: Columns, sources: Sequence[Source], model: Model) -> Column
     objects = {name for each in given for name, data_type in each.items() if _is_unread(data_type)}
     stating = tuple(name for name in meant.stating(names, columns.label) if name not in (*more, *objects))
     kinds = {kind for kind in labelled if kind != "null"}
-    nested = {kind for kind in kinds if "list" in kind or kind.startswith(_OBJECTS)}
+    nested = {*filter(_is_nested, kinds)}
     if nested and kinds != nested:
         raise ConfigError(
             f"label.label: got {columns.label}, which is {' and '.join(sorted(kinds))} in different files; must be "
@@ -241,6 +242,10 @@ def _copied(columns: Columns, sources: Sequence[Source], model: Model) -> Column
         )
     as_text = len(kinds) > 1 and any(kind.endswith("string") for kind in kinds)
     return replace(columns, more=more, stating=stating, as_text=as_text)
+
+
+def _is_nested(kind: str) -> bool:
+    return "list" in kind or kind.startswith(_OBJECTS)
 
 
 def _is_unread(kind: str) -> bool:
@@ -323,7 +328,9 @@ def _label(options: Options, model: Model, sources: Sequence[Source], columns: C
         if options.label in names:
             found, named = str(options.label), True
             break
-        if options.label is None and (likely := next((lower[each] for each in usual if each in lower), None)):
+        nested = {name for name, kind in zip(source.names, source.kinds, strict=True) if _is_nested(kind)}
+        sets = [each for each in _SETS if model.kind.named and lower.get(each) in nested]
+        if options.label is None and (likely := next((lower[each] for each in (*usual, *sets) if each in lower), None)):
             found = likely
             log(f"{source.name}: the given label is from {found}")
             break

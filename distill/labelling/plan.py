@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from distill.data.kind_of import QUERIES
@@ -204,31 +205,12 @@ def stored(folder: Path) -> Plan | None:
             f"label.out: got {folder}, which another version of distill has begun; must be a new folder; choose another"
         )
     try:
-        return _decoded(found)
-    except (KeyError, TypeError, AttributeError) as error:
+        return msgspec.convert(found, Plan)
+    except msgspec.ValidationError as error:
         raise ConfigError(
             f"label.out: got {file}, which has other contents than it was written with ({str(error)[:100]}); must be "
             "as it was; remove the folder, or choose another"
         ) from error
-
-
-def _decoded(found: dict[str, Any]) -> Plan:
-    columns: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in found["columns"].items()
-    }
-    lists = {
-        "labels": tuple(found["labels"]),
-        "columns": Columns(**columns),
-        "sources": tuple(
-            Source(
-                **each
-                | {name: tuple(each[name]) for name in ("names", "kinds")}
-                | {name: tuple(map(tuple, each[name])) for name in ("units", "folders")}
-            )
-            for each in found["sources"]
-        ),
-    }
-    return Plan(**found | lists)
 
 
 def begun(folder: Path, plan: Plan, say: Callable[[str], object]) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torch import nn
 
@@ -62,6 +62,16 @@ def _problems(
         )
 
 
+def check_names(names: Iterable[str]) -> None:
+    """Raise ConfigError for the name of a term that torch allows for no part of a module."""
+    nothing = nn.ModuleDict()
+    if (wrong := next((name for name in names if not name or "." in name or hasattr(nothing, name)), None)) is not None:
+        raise ConfigError(
+            f"terms.{wrong}: got a term of this name, which a trained part of the loss cannot have in torch; must be "
+            f"another; rename it, e.g. term_{wrong.replace('.', '_')}"
+        )
+
+
 def projections(
     student: nn.Module,
     teacher: nn.Module | None,
@@ -86,6 +96,7 @@ def projections(
         for name, term in terms.items()
         if term.kind.projected and not term.of_batch  # distances and angles are those of other widths too
     }
+    check_names(maps)
     if channels is not None:
         for linear in maps.values():
             nn.init.zeros_(linear.weight)

@@ -23,7 +23,7 @@ from distill.data.task_types import ABSENT
 from distill.errors import ConfigError
 from distill.losses.all_gather import of_all_processes
 from distill.losses.feature_rows import ROWS, Part, margins
-from distill.losses.layers import compared_layers, projections
+from distill.losses.layers import check_names, compared_layers, projections
 from distill.losses.logits import averaged
 from distill.losses.replaced import replaced
 from distill.losses.span_boundary import SpanBoundary
@@ -148,6 +148,7 @@ class Objective(nn.Module):
         self._pairs = compared_layers(self.terms, student, teachers[0], kept) if teachers else {}
         self.projections = projections(student, teachers[0] if teachers else None, self.terms, channels)
         self._boundaries = [name for name, term in self.terms.items() if term.kind is SPAN_BOUNDARY]
+        check_names(self._boundaries)
         for name in self._boundaries:
             like = next(student.parameters())
             self.projections[name] = SpanBoundary(families.width(student)).to(like.device, like.dtype)

@@ -26,6 +26,7 @@ from distill.pipeline.validation import words as command_line
 from distill.pipeline.validation.launch import alone, launch
 from distill.pipeline.validation.place import place
 from distill.pipeline.validation.rules import binding, flatten
+from distill.pipeline.validation.unused import unused
 from distill.runtime import progress, quoting
 from distill.runtime.messages import TEXT, console_for
 from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder, structs
@@ -133,7 +134,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
     with run_folder.locked(folder), cache.using(config.cache.dir, config.cache.max_gib):
         _same_settings(folder, config)
         console = console_for(config.log)
-        for line in [*_sweep(folder), cache.note()]:
+        for line in [*_sweep(folder), cache.note(), unused(config, overrides)]:
             if line and atomic.is_main():  # before the machine is known
                 console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
         _check_files(config)

@@ -198,7 +198,9 @@ def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> st
     best = f"{GOALS[ask.goal][1]}{_conditions(ask, ' of the variants')}"
     over = model_rows.reference(runs[group.runs[0]].results)
     judged = variant.development_above if ask.above else variant.development
-    apart = f" on the development rows ({judged.value:.1f}% there)" if judged and ask.least else ""
+    apart = (
+        f" on the development rows ({verdict.percent(judged.value, ask.least)} there)" if judged and ask.least else ""
+    )
     # On the rows by which it was chosen, the best of many is too good for a test.
     tested = bool(ask.least and judged) and not ask.above and len(variant.runs) == 1
     test = verdict.keeps(variant.first, ask.least) if tested else ""
@@ -217,7 +219,7 @@ def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> st
 def numbers(variant: Variant, group: Group, ask: Ask) -> str:
     """`98.5% (97.1 to 100.0) of the teacher's score at 7.94x (7.53 to 8.37)`."""
     kept, fast = variant.kept(ask.above), variant.speedup[group.input or ""]
-    retained = f"{kept.value:.1f}%{_ends(kept, 1)}" if kept else "an unknown share"
+    retained = f"{verdict.percent(kept.value, ask.least)}{_ends(kept, 1)}" if kept else "an unknown share"
     return f"{retained} {_what(ask)} at {fast.value:.2f}x{_ends(fast, 2)}"
 
 
@@ -255,7 +257,7 @@ def _none(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: A
     others."""
     if not offered(variants, group, Ask(0.0, ask.above)):
         return [f"No variant has both a speed and a share {_what(ask)}, so there is no choice."]
-    near = [_nearest(runs, variants, group, *each) for each in _relaxed(ask)]
+    near = [_nearest(runs, variants, group, *each, ask.least) for each in _relaxed(ask)]
     return [f"There are no variants{_conditions(ask, '')}.", *(sentence for sentence in near if sentence)]
 
 
@@ -269,7 +271,7 @@ def _relaxed(ask: Ask) -> Iterator[tuple[Ask, str]]:
         yield replace(ask, mib=None, goal="size"), "is the smallest"
 
 
-def _nearest(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask, word: str) -> str:
+def _nearest(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask, word: str, least: float) -> str:
     name, limited = group.input or "", ask.ms is not None or ask.mib is not None or ask.goal == "size"
     # Without a limit that it meets, the teacher in a slower form is no answer.
     found = [each for each in offered(variants, group, ask) if limited or _gains(each, name, Ask(0.0))]
@@ -278,7 +280,7 @@ def _nearest(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask
     best = found[0]
     return (
         f"Of those{_conditions(ask, '') or ' measured'}, {_called(runs, best)}{_where(runs, best, group)} {word}: "
-        f"it retains {numbers(best, group, ask)} ({_size_and_time(best, group)})."
+        f"it retains {numbers(best, group, replace(ask, least=least))} ({_size_and_time(best, group)})."
     )
 
 

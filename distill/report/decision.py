@@ -73,7 +73,7 @@ def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     if not is_teacher(results, first) and chosen.speedup[group.input or ""].value < 1:
         why = f"It is slower than your model, and the fastest student that retains at least {ask.least:g}%"
     judged = chosen.development
-    where = f" on the development rows ({judged.value:.1f}% there)" if judged else ""
+    where = f" on the development rows ({verdict.percent(judged.value, ask.least)} there)" if judged else ""
     selected = "" if judged else f" It was chosen {verdict.SAME_SCORES}."
     over = model_rows.reference(results)
     return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}.{selected}"
@@ -90,7 +90,7 @@ def _nearest(students: Sequence[Variant], group: Group, ask: Ask) -> Variant | N
 def _lesser(student: Variant, group: Group, ask: Ask) -> str:
     """On the student that comes nearest, where none retains enough, or none that does is as fast as the teacher."""
     judged, value = student.development, student.judged(False)
-    there = f", which retains {judged.value:.1f}% there and" if judged else ", which retains"
+    there = f", which retains {verdict.percent(judged.value, ask.least)} there and" if judged else ", which retains"
     where = " on the development rows" if judged else ""
     reported = " on the reported rows" if judged else ""
     enough = value is not None and value.value >= ask.least

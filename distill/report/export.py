@@ -13,6 +13,7 @@ from msgspec import to_builtins
 from distill.evaluation.results import Model, known
 from distill.evaluation.time_results import Over
 from distill.report import model_rows, overview
+from distill.report.itself import is_teacher
 from distill.report.loading import loading
 from distill.report.timed import milliseconds
 from distill.report.variants import Run, speedups
@@ -37,6 +38,8 @@ _COPIED = (
     "cost_per_million",
     "failed",
 )
+_TEACHER = {"name": "teacher", "role": "teacher"}
+"""Of a form of the teacher that a run without a student reports in the student's place."""
 
 
 def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
@@ -52,6 +55,7 @@ def rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
                 "load": run.results.load,
                 "older_rules": run.results.older_rules or None,
                 **{key: row.get(key) for key in _COPIED},
+                **(_TEACHER if model.role == "student" and is_teacher(run.results, model) else {}),
                 **_retained(model),
                 "input": run.input,
                 **{f"speedup.{name}": value.value for name, value in speedups(model, run).items()},

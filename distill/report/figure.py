@@ -23,6 +23,7 @@ from distill.config.plan import CONTROLS
 from distill.errors import visible
 from distill.evaluation.results import Results
 from distill.report import kept, model_rows
+from distill.report.itself import without_student
 from distill.report.timed import at, reported_input
 
 INK = "#24292f"
@@ -30,18 +31,29 @@ INK = "#24292f"
 COLOURS = ("#0072b2", "#d55e00", "#007f5f", "#b04e8a", "#8a6d00", "#c2417c", "#3a9fb0", "#7a7f87")
 ON_DARK = ("#56b4e9", "#f0803c", "#2bc79a", "#e08fc0", "#e6c229", "#e583ae", "#7fc4d1", "#b4b9bf")
 """The palette, on light and on dark ground. `Backend.colour` is a place in it."""
-_MARKERS = {"teacher": "*", "student": "o", "baseline": "X", "self-trained": "D", "member": "P", "pruned": "v"}
-_MARKERS["other"] = _MARKERS["baseline"]
+_ITSELF, _OTHER = "itself", "other"
+"""Roles of the points in the student's place, in a run without a student, and of a baseline with a start of its own."""
+_MARKERS = {
+    "teacher": "*",
+    "student": "o",
+    "baseline": "X",
+    _OTHER: "X",
+    "self-trained": "D",
+    "member": "P",
+    "pruned": "v",
+    _ITSELF: "o",
+}
 _NAMES = {
     "teacher": "teacher",
     "student": "student",
     "baseline": "same student, no teacher",
-    "other": "another student, no teacher",
+    _OTHER: "another student, no teacher",
     "self-trained": "same student, self-trained",
     "member": "member of the ensemble",
     "pruned": "pruned, not recovered",
+    _ITSELF: "teacher in other forms",
 }
-_LINES = {"baseline": ":", "other": ":", "self-trained": "-.", "pruned": "--"}
+_LINES = {"baseline": ":", _OTHER: ":", "self-trained": "-.", "pruned": "--"}
 _PALE = 0.3
 _STYLE: Any = {
     "svg.hashsalt": "distill",
@@ -108,9 +120,12 @@ def points(results: Results) -> list[Point]:
         label = (f"{name}, " if name else "") + model_rows.variant(model)
         label += " (CPU)" if model_rows.where(results, model) else ""
         group = model.backend
-        role = "other" if model.role == BASELINE and results.own_baseline is True else model.role
+        role = _OTHER if model.role == BASELINE and results.own_baseline is True else model.role
         shown.append(Point(label, role, x, y, across, along, group, reported_input(results)))
-    return in_front(shown)
+    placed = in_front(shown)
+    if not without_student(results):
+        return placed
+    return [replace(point, role=_ITSELF) if point.role == "student" else point for point in placed]
 
 
 def in_front(shown: Sequence[Point]) -> list[Point]:
@@ -193,7 +208,7 @@ def draw(
         first = next(point for point in shown if point.group == group)
         axes.plot([], [], "-", color=_colour(first, groups), linewidth=4, label=visible(group))
     for role in dict.fromkeys(point.role for point in (teacher, *shown)):
-        fill = "none" if role in (*CONTROLS, "other") else INK
+        fill = "none" if role in (*CONTROLS, _OTHER) else INK
         axes.plot([], [], _MARKERS[role], color=INK, markerfacecolor=fill, markersize=8, label=_NAMES[role])
     if not all(point.front for point in shown):
         axes.plot([], [], "o", color=INK, markersize=6, alpha=_PALE, label="other variants")
@@ -230,7 +245,7 @@ def _mark(axes: Axes, point: Point, colour: str) -> None:
         yerr=reach(point.retained, point.retained_interval) if point.front else None,
         fmt=_MARKERS[point.role],
         markersize=(13 if point.role == "teacher" else 8.5) if point.front else 6,
-        markerfacecolor="none" if point.role in (*CONTROLS, "other") else colour,
+        markerfacecolor="none" if point.role in (*CONTROLS, _OTHER) else colour,
         color=colour,
         ecolor=colour,
         elinewidth=1.3,

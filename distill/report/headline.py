@@ -194,11 +194,13 @@ def _fastest(results: Results, least: float, yours: str) -> str:
         return f"No {form} retains {least:g}%{where}."
     origin = f"It was selected {verdict.SAME_SCORES}."
     if apart:
-        origin = f"It was selected on the development rows, on which it retains {development(best):.1f}%."
+        there = verdict.percent(development(best) or 0.0, least)
+        origin = f"It was selected on the development rows, on which it retains {there}."
     name = variant(best) if is_teacher(results, best) else f"{best.name} ({variant(best)})"
+    own = verdict.percent(retained(best) or 0.0, least)
     return (
         f"The fastest {form} that retains at least {least:g}%{where} is {name}: "
-        f"{retained(best):.1f}% at {speedup(best) or 0:.2f}x. {origin}{verdict.keeps(best, least) if apart else ''}"
+        f"{own} at {speedup(best) or 0:.2f}x. {origin}{verdict.keeps(best, least) if apart else ''}"
     )
 
 

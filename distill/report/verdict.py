@@ -70,7 +70,13 @@ def keeps(model: Model, least: float) -> str:
     if end is None:
         return ""
     shown = "shown" if end >= least else "not shown"
-    return f" That it keeps at least {least:g}% is {shown}: the one-sided 95% interval begins at {end:.1f}%."
+    return f" That it keeps at least {least:g}% is {shown}: the one-sided 95% interval begins at {percent(end, least)}."
+
+
+def percent(value: float, least: float) -> str:
+    """A percentage, with as many digits as show whether it is at least another: 97.96% where that is 98%."""
+    digits = next((n for n in range(1, 9) if (round(value, n) >= least) == (value >= least)), 9)
+    return f"{value:.{digits}f}%"
 
 
 def known_rows(results: Results) -> str:

@@ -73,8 +73,8 @@ def compare(
     from distill.runtime.machine import cores
 
     settings = settings or config.Task()
-    columns, choice_columns, architecture, named = columns_of(b)
-    rows = read_rows(file, settings, columns, choice_columns, architecture, named)
+    columns, choice_columns, architecture, named, of_b = columns_of(b)
+    rows = read_rows(file, settings, columns, choice_columns, architecture, named, of_b)
     for note in rows.table.notes:
         log(printable(note))
     check_width(rows.text, columns, "model B")

@@ -30,9 +30,10 @@ ROUNDS = 15
 """Rounds of the timing; each times both models at every batch size."""
 
 
-def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str, bool]:
+def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str, bool, Head | None]:
     """The text columns and the columns of choices that an exported folder states, none for another folder; the
-    architecture of its model; and whether its outputs are labels with names, not a number. Errors are about B."""
+    architecture of its model; whether its outputs are labels with names, not a number; and its head. Errors are about
+    B."""
     from distill.deploy.export.record import located, read
 
     with _named("B"):
@@ -41,10 +42,11 @@ def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str, b
         if record is None:
             head = stored_head(path)
             number = head is not None and head.outputs == 1 and head.problem != SEVERAL
-            return (), (), TEXTS if head is None else head.architecture, not number
-    named = record.kind.named
+            return (), (), TEXTS if head is None else head.architecture, not number, head
+    kind = record.kind
+    head = Head(len(record.labels) or kind.outputs, record.labels, kind.problem, kind.architecture)
     # An embedder states the column of single texts, and pairs are compared.
-    return () if record.kind.separate else record.columns, record.choices, record.kind.architecture, named
+    return () if kind.separate else record.columns, record.choices, kind.architecture, kind.named, head
 
 
 def loaded(

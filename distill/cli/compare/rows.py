@@ -15,7 +15,7 @@ from distill import config
 from distill.cli.options import as_options
 from distill.data import usual_columns as usual
 from distill.data.asked import asked
-from distill.data.columns import columns_of, label_columns, texts_of
+from distill.data.columns import columns_of, flags_of, label_columns, texts_of
 from distill.data.files import Table, read
 from distill.data.header import NoHeader
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
@@ -96,6 +96,7 @@ def read_rows(
     choices: Sequence[str] = (),
     architecture: str = TEXTS,
     named: bool = True,
+    head: Head | None = None,
 ) -> Rows:
     """The rows of a file.
 
@@ -104,6 +105,7 @@ def read_rows(
             empty if unknown.
         architecture: of the models, by which the text may be a list of words, or have choices.
         named: whether the models output labels with names, which another column may have beside numbers.
+        head: of a model whose labels may be columns of 0 and 1.
 
     Raises:
         ConfigError: for a column that the file does not have, and where no column is a likely text.
@@ -113,10 +115,11 @@ def read_rows(
     table = given
     if architecture == TOKENS:
         table = with_lists_of_words(settings, table, notes, file, untagged=True)
-    table = untrained(settings, table, notes, file)
-    table = accepted(settings, with_lists(settings, table, architecture == TOKENS)[0], notes.append, file)
+    stated = replace(settings, label=settings.label or flags_of(head, table.rows) or None)
+    table = untrained(stated, table, notes, file)
+    table = accepted(stated, with_lists(stated, table, architecture == TOKENS)[0], notes.append, file)
     table = with_empty_spans(table, notes, file)
-    table = with_names(settings, {file: table}, notes, file)[file] if named else table
+    table = with_names(stated, {file: table}, notes, file)[file] if named else table
     if not table.rows.num_rows:
         raise DataError(f"{file}: got no rows; must have one or more; add rows")
     if settings.label is not None:

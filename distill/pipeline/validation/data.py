@@ -335,3 +335,13 @@ def long_texts(tasks: Tasks, tokenizer: Any, most: int) -> Iterator[str]:
                 f"{name}: {100 * share:.0f}% of {len(sample):,} training texts have more than {most} tokens, at most "
                 f"{lengths.max():,}, and are {action}, set tasks.max_length"
             )
+
+
+def other_ends(teacher: Any, student: Any) -> Iterator[str]:
+    """A line if the tokenizers of teacher and student keep different ends of texts that are cut."""
+    kept = {"right": "first", "left": "last"}
+    if teacher.truncation_side != student.truncation_side:
+        yield (
+            f"student: of texts that are cut it reads the {kept[student.truncation_side]} tokens, and the teacher the "
+            f"{kept[teacher.truncation_side]} ones, as the truncation_side of their tokenizers says"
+        )

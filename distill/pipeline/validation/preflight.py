@@ -40,6 +40,7 @@ def prepare(ctx: Context, pending: list[Step]) -> None:
         _log(log, [*ctx.notes, data.coverage(ctx.coverage)])
         refuse(dict.fromkeys(data.problems(ctx.tasks, given, config, plan, pending)))
         _log(log, data.long_texts(ctx.tasks, ctx.given.tokenizer, config.tasks.max_length))
+        _log(log, data.other_ends(ctx.given.tokenizer, ctx.given.student_tokenizer))
     tasks, processes = ctx.tasks if on_tasks else {}, ctx.machine.accelerator.num_processes
     refuse(whole_steps.problems(tasks, pending, processes))
     for step in pending:

@@ -15,6 +15,9 @@ from distill.pipeline.validation.rules import alike, existing, nearest
 from distill.pipeline.validation.system import system_files
 from distill.runtime import quoting
 
+_OF_ONE = ("docstrings", "in_headline", "rows")
+"""Settings that a task never leaves null, so that it takes none of them from all tasks."""
+
 
 def tasks(settings: Tasks) -> Iterator[Line]:
     """Problems of the tasks."""
@@ -57,6 +60,10 @@ def _sources(settings: Tasks, every: dict[str, Task]) -> Iterator[Line]:
         for name in ("validation", "test", "development"):
             if getattr(settings, name) is not None:
                 yield Problem("tasks.train", "nothing", f"be set with tasks.{name}", "set tasks.train=FILE")
+    for name in _OF_ONE if settings.each and not is_own(settings) else ():
+        if (got := getattr(settings, name)) != getattr(Task(), name):
+            own = f"tasks.each.{next(iter(every))}.{name}"
+            yield Problem(f"tasks.{name}", str(got).lower(), "be set for one task of several", f"set e.g. {own}")
     if settings.path is not None and any(task.train for task in every.values()):
         yield from existing("tasks.path", settings.path, "a folder of task files, e.g. in the layout of nyu-mll/glue,")
 

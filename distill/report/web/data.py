@@ -1,4 +1,5 @@
-"""The data of the page: what its script sorts, filters and draws. Numbers have five significant digits.
+"""The data of the page: what its script sorts, filters and draws. Numbers that it compares with limits are whole, and
+others have five significant digits.
 
 Of a share near 1, these are the digits of its distance from 1.
 """
@@ -47,6 +48,10 @@ _DETAILS = (
     "energy_missing",
 )
 """Facts of a model that are shown for the first of several seeds in which it did not fail."""
+_LIMITED = ("raw", "development", "developmentAbove", "above", "speedup", "ms", "mib")
+"""Numbers of a variant that decide whether it is offered: 96.9996 is not at least 97."""
+_WHOLE = 15
+"""Significant digits of these."""
 _ROWS_OF_MANY = 10
 """Disagreements of each task that a page on several runs contains."""
 
@@ -76,17 +81,17 @@ def _colours(palette: Sequence[str]) -> dict[str, str]:
     return {name: palette[place % len(palette)] for place, name in places}
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: Any, digits: int = 5) -> Any:
     """The value with rounded numbers, null for one that is not finite, and texts that change nothing beside them."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, dict):
-        return {visible(key): _rounded(item) for key, item in value.items()}
+        return {visible(key): _rounded(item, _WHOLE if key in _LIMITED else digits) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
+        return [_rounded(item, digits) for item in value]
     if isinstance(value, float):
         near = math.floor(-math.log10(1 - value)) if 0.9 < value < 1 else 0
-        return float(f"{value:.{5 + near}g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits + near}g}") if math.isfinite(value) else None
     return value
 
 
@@ -125,14 +130,13 @@ def _group(runs: Sequence[Run], number: int, group: Group, every: Sequence[Varia
 def chance_retained(results: Results) -> float | None:
     """Retained % of the best constant predictor; None where chance or the teacher was not measured.
 
-    The same ratio of macro scores as a model's retained %, over the tasks of the headline of which it is known.
+    The same ratio of macro scores as a model's retained %, over the tasks of the headline of which it is known, without
+    those on which the teacher scores 0 or less.
     """
     chance, teacher = model_rows.task_scores(results.chance or {}), model_rows.teacher_scores(results)
     apart = model_rows.outside(results)
-    tasks = [task for task in chance if task in teacher and task not in apart]
-    if not tasks or not (whole := sum(teacher[task] for task in tasks)):
-        return None
-    return 100 * sum(chance[task] for task in tasks) / whole
+    tasks = [task for task in chance if teacher.get(task, 0.0) > 0 and task not in apart]
+    return 100 * sum(chance[task] for task in tasks) / sum(teacher[task] for task in tasks) if tasks else None
 
 
 def _run(run: Run, many: bool) -> dict[str, Any]:

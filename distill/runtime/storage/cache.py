@@ -52,6 +52,8 @@ class _Settings:
 
     root: Path | None = None
     most: float = MAX_GIB * 2**30
+    trims: bool = False
+    """Whether it is trimmed: by runs alone, because nothing else knows how much they keep."""
 
 
 _settings = _Settings()
@@ -65,7 +67,7 @@ def using(folder: str | Path | None = None, max_gib: float = MAX_GIB) -> Iterato
     """
     global _settings
     before = _settings
-    _settings = _Settings(None if folder is None else Path(folder).expanduser(), max_gib * 2**30)
+    _settings = _Settings(None if folder is None else Path(folder).expanduser(), max_gib * 2**30, trims=True)
     try:
         yield
         trim()
@@ -153,9 +155,9 @@ def used(path: Path) -> None:
 
 
 def trim() -> None:
-    """Remove what killed runs left, and the entries that were not used for longest until the cache has its maximum
-    size."""
-    if not _settings.most or not _is_marked(root()):
+    """In a run, remove what killed runs left, and the entries that were not used for longest until the cache has its
+    maximum size."""
+    if not _settings.trims or not _settings.most or not _is_marked(root()):
         return
     now, entries = time.time(), []
     folders = [part for name in (*PARTS, LOCKS) if not (part := root() / name).is_symlink()]

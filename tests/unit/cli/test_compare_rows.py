@@ -21,12 +21,12 @@ COUNT = 12
 CLASSES = Head(3, ("entailment", "neutral", "contradiction"), None)
 
 
-def rows_of(folder: Path, **columns: Any) -> Rows:
+def rows_of(folder: Path, head: Head | None = None, /, **columns: Any) -> Rows:
     file = folder / "pairs.jsonl"
     texts = [f"The boat {n} is at the quay." for n in range(COUNT)]
     lines = [dict(zip(["text", *columns], row, strict=True)) for row in zip(texts, *columns.values(), strict=True)]
     file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    return read_rows(str(file), config.Task(), ())
+    return read_rows(str(file), config.Task(), (), head=head)
 
 
 def test_rejected_rows_are_not_compared(tmp_path: Path) -> None:
@@ -37,6 +37,16 @@ def test_rejected_rows_are_not_compared(tmp_path: Path) -> None:
     assert note.endswith(
         "8 of 12 rows are left out, because their answer is ignore or reject; without this column they are used"
     )
+
+
+def test_rejected_rows_beside_a_column_for_each_label_are_not_compared(tmp_path: Path) -> None:
+    flags = {"late": [0, 1] * 6, "wet": [1, 0, 0] * 4, "answer": ["reject", "accept", "ignore"] * 4}
+    several = Head(2, ("wet", "late"), "multi_label_classification")
+    rows = rows_of(tmp_path, several, **flags)
+    assert len(rows) == 4
+    given = targets(rows, config.Task(), TASK_TYPES["multi_label"], several)
+    assert given.values is not None
+    assert given.values.tolist() == [[0, 1], [0, 0]] * 2
 
 
 @pytest.mark.parametrize(

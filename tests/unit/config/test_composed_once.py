@@ -38,3 +38,7 @@ def test_a_message_is_hydras(composed_once, monkeypatch: pytest.MonkeyPatch) -> 
             load_config(["recipe=prune", "seed=many"])
         messages.append(str(refused.value))
     assert messages[0] == messages[1]
+
+
+def test_a_single_setting_need_not_be_in_a_list() -> None:
+    assert load_config("recipe=prune") == load_config(["recipe=prune"])

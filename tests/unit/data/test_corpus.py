@@ -125,6 +125,15 @@ def test_a_file_without_rows_beside_others_is_left_out(tmp_path: Path) -> None:
     assert [*load_corpus(Corpus(kind="parquet", path=str(tmp_path)), Limit(), 0)] == ["Rain fell."]
 
 
+def test_pipes_in_a_folder_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.txt")
+    settings = Corpus(kind="text", path=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"corpus.path: got .*; must be a .txt file or a folder of them"):
+        load_corpus(settings, Limit(), 0)
+    (tmp_path / "x.txt").write_text("Rain fell.\n")
+    assert [*load_corpus(settings, Limit(), 0)] == ["Rain fell."]
+
+
 def test_a_file_that_changes_while_it_is_read_ends_in_no_traceback(tmp_path: Path) -> None:
     """The run that reads it refuses it by its hash."""
     file = tmp_path / "x.txt"

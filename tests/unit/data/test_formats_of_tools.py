@@ -209,6 +209,19 @@ FORMATS: dict[str, tuple[str, str | Callable[[Path], None], str, Sequence[str]]]
         "multi_label",
         ("calm", "loud", "odd"),
     ),
+    "fastText": (
+        "rows.txt",
+        "".join(f"__label__{m} {t}\n" for t, m in zip(TEXTS, MOODS, strict=True)),
+        "classification",
+        ("calm", "loud", "odd"),
+    ),
+    "fastText, several labels": (
+        "rows.train",
+        "".join(f"__label__{m} {'__label__late ' * (n % 4 == 0)}{t}\n"
+                for n, (t, m) in enumerate(zip(TEXTS, MOODS, strict=True))),
+        "multi_label",
+        ("calm", "late", "loud", "odd"),
+    ),
     "SQuAD": ("rows.json", json.dumps(squad()), "question_answering", ()),
     "BEIR and MTEB": ("rows", beir, "reranking", ()),
     "datasets, save_to_disk": ("rows", saved, "classification", ("calm", "loud", "odd")),

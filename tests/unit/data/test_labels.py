@@ -94,6 +94,12 @@ def test_numbers_in_place_of_names_are_noted() -> None:
         (["1", "2"], head("a", "b"), "tasks.label: got 1, 2; must be labels of the teacher, which are a, b; "),
         (["1", "2"], head("a", "b", "c"), "tasks.label: got 1, 2; must be labels of the teacher, which are a, b, c; "),
         (["A", "a"], head("a", "b"), "tasks.label: got A, a; must be labels of the teacher, which are a, b; "),
+        (
+            ["b", "A|b"],
+            head("a", "b"),
+            "tasks.label: got 'A|b', where the teacher's labels are a, b, without a problem",
+        ),
+        (["b", "a, b"], head("a", "b", problem="single_label_classification"), "tasks.label: got a, b, b; must be "),
         (["a", "b"], head(outputs=2), "tasks.labels: got nothing, and the teacher's 2 outputs have no names; must be "),
         (
             [f"l{i}" for i in range(30)],

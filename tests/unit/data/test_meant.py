@@ -389,6 +389,12 @@ def test_rejected_rows_beside_the_labels_of_a_teacher_are_left_out(tmp_path: Pat
     assert found == {TEXTS[i] for i in range(0, COUNT, 2)}
 
 
+def test_a_mark_that_can_be_no_label_needs_no_usual_label(tmp_path: Path) -> None:
+    rows = load(tmp_path, mood=cycle("calm", "loud"), _status=cycle("submitted", "discarded", "submitted"))
+    assert sum(counts(rows).values()) == 40
+    assert any("20 of 60 rows are left out, because their _status is discarded" in note for note in rows.notes)
+
+
 def test_the_place_of_rows_after_rejected_ones(tmp_path: Path) -> None:
     labels = cycle("1", "2.5")
     labels[40] = labels[41] = "high"

@@ -54,6 +54,19 @@ def rejected(folder: Path) -> str:
     return lines(folder / "t.jsonl", rows)
 
 
+def chosen(folder: Path) -> str:
+    """As by Prodigy."""
+    decided = [([CLASSES[n % 3]], "accept") if n % 5 else ([], "ignore") for n in range(COUNT)]
+    rows = [{"text": t, "accept": labels, "answer": a} for t, (labels, a) in zip(TEXTS, decided, strict=True)]
+    return lines(folder / "t.jsonl", rows)
+
+
+def flags(folder: Path) -> str:
+    """As by spaCy."""
+    rows = [{"text": t, "cats": {c: float(c == CLASSES[n % 3]) for c in CLASSES}} for n, t in enumerate(TEXTS)]
+    return lines(folder / "t.jsonl", rows)
+
+
 def beside_objects(folder: Path) -> str:
     """Under names of statements about a row. Those of Label Studio are statements too."""
     decided = [{"choices": ["accept" if n % 5 else "reject"]} for n in range(COUNT)]
@@ -110,7 +123,7 @@ def words_in_a_cell(folder: Path) -> str:
     return str(folder / "t.csv")
 
 
-FORMS = {form: False for form in (numbers_beside_names, rejected, beside_objects, divided, in_folders)}
+FORMS = {form: False for form in (numbers_beside_names, rejected, chosen, flags, beside_objects, divided, in_folders)}
 FORMS |= {form: True for form in (checked_without_spans, a_word_in_each_row, words_in_a_cell)}
 
 

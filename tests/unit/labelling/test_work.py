@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -237,6 +238,25 @@ def test_a_plan_of_others_is_refused_in_one_line(tmp_path: Path) -> None:
     work.note(work.plan.units[0], "x", "y")
     work.noted(work.plan.units[0], "x").write_bytes(b"\xff")
     assert work.errors(work.plan.units[0]) == ["\ufffd"]
+
+
+WRONG: dict[str, Any] = {
+    "tries": "3",
+    "labels": "ab",
+    "columns": {"text": "ab", "label": "label", "soft": "soft"},
+    "sources": [["a.csv"]],
+    "separator": 1,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_plan_with_a_value_of_another_type_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    file = work_of(tmp_path).folder / plans.INSIDE / plans.PLAN
+    known = json.loads(file.read_text())
+    assert plans.stored(tmp_path) is not None
+    file.write_text(json.dumps(known | {name: WRONG[name]}))
+    with pytest.raises(UserError, match=r"plan\.json, which has other contents than it was written with"):
+        plans.stored(tmp_path)
 
 
 def test_a_plan_of_any_size_is_read_again(tmp_path: Path) -> None:

@@ -332,6 +332,14 @@ def test_what_does_not_fit_is_refused_with_one_line() -> None:
     assert {line: line.startswith(start) for line, start in lines.items()} == dict.fromkeys(lines, True)
 
 
+@pytest.mark.parametrize("name", ["keys", "values", "train", "hidden.last", ""])
+def test_a_name_that_torch_allows_for_no_module_is_refused_where_a_map_would_have_it(name: str) -> None:
+    student, teacher = pair("classification", hidden_size=8, intermediate_size=12)
+    line = refused(ConfigError, lambda: DistillationLoss(student, teacher, {name: terms.Hidden()}))
+    assert line.startswith(f"terms.{name}: got a term of this name, which a trained part of the loss cannot have")
+    assert DistillationLoss(*pair("classification"), {name: terms.Hidden()})
+
+
 def test_a_trainer_of_transformers_takes_the_loss(tmp_path: Path) -> None:
     """One epoch of its steps is that of a loop of one's own."""
     head, settings, batch = BATCHES["classification"]

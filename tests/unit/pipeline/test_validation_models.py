@@ -149,3 +149,11 @@ def test_only_the_width_of_some_models_is_not_pruned(
     found = [line for line in every if "to be pruned" in line]
     assert [line.rpartition("; ")[2] for line in found] == ([] if do is None else [do])
     assert not any(line.startswith("student.") for line in every)
+
+
+def test_a_student_that_keeps_another_end_of_long_texts_is_said() -> None:
+    teacher, student = words(), words()
+    assert [*data.other_ends(teacher, student)] == []
+    student.truncation_side = "left"
+    (line,) = data.other_ends(teacher, student)
+    assert line.startswith("student: of texts that are cut it reads the last tokens, and the teacher the first ones")

@@ -129,6 +129,8 @@ def test_forms_of_the_teacher_are_not_called_students(results: Results) -> None:
     first, second = choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"]
     assert first.startswith("Ship teacher, int8 onnxruntime, the fastest of the variants that retain at least 93%")
     assert "student" not in first + second
+    models = [(row["name"], row["role"]) for row in export.rows(runs)]
+    assert {*models} == {("teacher", "teacher")}
 
 
 def test_the_verdict_names_the_choice_its_test_and_its_folder(results: Results) -> None:

@@ -117,3 +117,13 @@ def test_a_point_on_the_cpu_of_a_run_with_a_gpu_is_marked(results: Results) -> N
     results["environment"]["gpu"] = "Example GPU 5"
     labels = [point.label for point in figure.points(decoded(results)) if point.role == "student"]
     assert labels[-2:] == ["int8 bitsandbytes", "int8 onnxruntime (CPU)"]
+
+
+def test_forms_of_the_teacher_are_not_called_students(results: Results) -> None:
+    """A run without a student reports them in its place."""
+    results["models"] = [m | {"step": "finetune_teacher"} for m in results["models"] if m["role"] != "baseline"]
+    shown = figure.points(decoded(results))
+    drawn = figure.svg(shown)
+    assert "teacher in other forms" in drawn
+    assert "student" not in drawn
+    assert any(point.line for point in shown)

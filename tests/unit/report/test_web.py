@@ -133,6 +133,13 @@ def test_the_first_that_the_script_leaves_is_the_choice(results: Results) -> Non
     assert len(chosen) > 2
 
 
+def test_a_share_just_below_the_limit_is_not_offered_as_at_the_limit(results: Results) -> None:
+    model = next(model for model in results["models"] if model["role"] == "student" and model["retained"])
+    model["retained"]["headline"] = 96.9996
+    shown = page_data(runs_of(results))["variants"][results["models"].index(model)]
+    assert shown["raw"][0] == 96.9996
+
+
 def test_forms_of_the_teacher_in_place_of_a_student_are_offered_whatever_their_speed(results: Results) -> None:
     """A run without a student has no others, and the command line names them."""
     for model in results["models"]:
@@ -154,6 +161,15 @@ def test_chance_is_the_same_ratio_as_retained(results: Results) -> None:
     assert chance_retained(decoded(whole)) == pytest.approx(100.0)
     half = {task: {metric: value / 2 for metric, value in of.items()} for task, of in teacher["scores"].items()}
     assert chance_retained(decoded(whole | {"chance": half})) == pytest.approx(50.0)
+
+
+def test_chance_counts_no_task_on_which_the_teacher_scores_nothing(results: Results) -> None:
+    """As retained %, which has no ratio there."""
+    teachers = [m["scores"] for m in results["models"] if m["role"] == "teacher" and m["scores"]]
+    chance = copy.deepcopy(teachers[0])
+    for scores in teachers:
+        scores["rte"] = dict.fromkeys(scores["rte"], 0.0)
+    assert chance_retained(decoded(enriched(results) | {"chance": chance})) == pytest.approx(100.0)
 
 
 def test_a_page_on_many_runs_has_few_disagreeing_rows(results: Results) -> None:

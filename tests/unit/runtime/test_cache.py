@@ -164,6 +164,18 @@ def test_parsed_files_and_token_ids_are_removed_too(root: Path, tmp_path: Path) 
     assert [(root / part / KEY).exists() for part in ("tables", "encoded")] == [False, True]
 
 
+def test_commands_outside_of_runs_remove_nothing(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not know how much the runs keep (`cache.max_gib`)."""
+    assert store.keep("models", KEY, filled(tmp_path / KEY, bytes(MIB)))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "distill").symlink_to(root)
+    with monkeypatch.context() as outside:
+        outside.setattr(cache, "_settings", cache._Settings(most=MIB // 2))
+        assert store.keep("tables", OTHER, filled(tmp_path / OTHER))
+        cache.trim()
+    assert (root / "models" / KEY).exists()
+
+
 def test_what_is_larger_than_the_cache_is_not_kept(root: Path, tmp_path: Path) -> None:
     store.keep("models", KEY, filled(tmp_path / KEY))
     assert not store.keep("models", OTHER, filled(tmp_path / OTHER, bytes(11 * MIB)))

@@ -1,0 +1,33 @@
+"""Settings of stages that the pipeline leaves out: they are valid, and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distill.config import Config
+from distill.pipeline.validation.rules import flatten
+
+
+def unused(config: Config, overrides: Sequence[str]) -> str | None:
+    """A line on the given settings of stages that no step of a run comes from; None without such settings.
+
+    A baseline has the settings of its student's stage. A setting is not named where a stage of the pipeline has its
+    value under the same name, as if the recipe took the value over.
+
+    Args:
+        config: settings that were accepted.
+        overrides: the settings that were given, as words of the command line.
+    """
+    used = {*config.pipeline, *(getattr(config.stages[name], "baseline_of", None) for name in config.pipeline)}
+    values = flatten(config.stages, "stages")
+    taken = [(_last(key), value) for key, value in values.items() if key.split(".")[1] in used]
+    idle = []
+    for key in (word.partition("=")[0].lstrip("+").rpartition("@")[2] for word in overrides):
+        if key.startswith("stages.") and key.split(".")[1] not in used:
+            own = [(_last(leaf), value) for leaf, value in values.items() if f"{leaf}.".startswith(f"{key}.")]
+            idle += [key] * (not own or any(each not in taken for each in own))
+    return f"{', '.join(idle)}: without effect, as the pipeline is {', '.join(config.pipeline)}" if idle else None
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
