@@ -101,6 +101,7 @@ def page(runs: Runs) -> str:
         "fine-tuning. Methods with a value in the column Above labels start from those layers of the fine-tuned "
         "teacher whose removal raises the loss least; labels has the same start, and learns from the labels alone. The "
         "value is the difference of the two macro scores, without a test. For each task the mean of its metrics. "
+        "With two classes, decoupled_kl is soft_targets. "
         f"Several seeds: mean{SEVERAL}. Not shown to be better than layer_drop, because the interval of the gain is "
         f"not above 0: {', '.join(name for name in no_better if name != 'layer_drop') or 'none'}. The intervals are "
         "not corrected for the number of methods: of 40 methods without a gain, one has an interval above 0 on "
