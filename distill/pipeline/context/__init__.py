@@ -242,8 +242,8 @@ class Context:
 
     @property
     def corpus_tokens(self) -> int | None:
-        """Maximum tokens that a stage on the corpus trains on; None without such a stage, and if one has no maximum."""
-        stages = [s for s in self.config.stages.values() if isinstance(s, Train) and s.data == "corpus"]
+        """Maximum tokens that a step on the corpus trains on; None without such a step, and if one has no maximum."""
+        stages = [step.settings for step in self.plan.of(Train) if step.on_corpus]
         most = [s.steps * s.batch.tokens if s.steps else None for s in stages]
         if self.config.limit.steps:
             most = [self.config.limit.steps * s.batch.tokens for s in stages]

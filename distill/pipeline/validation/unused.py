@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distill.config import Config
+from distill.config.baselines import expanded
 from distill.pipeline.validation.rules import flatten
 
 
 def unused(config: Config, overrides: Sequence[str]) -> str | None:
     """A line on the given settings of stages that no step of a run comes from; None without such settings.
 
-    A baseline has the settings of its student's stage. A setting is not named where a stage of the pipeline has its
-    value under the same name, as if the recipe took the value over.
+    A setting is not named where a stage of the pipeline has its value under the same name: the recipe may take the
+    value over, as a baseline takes those of its student's stage, and the stage in place of a teacher its terms.
 
     Args:
         config: settings that were accepted.
         overrides: the settings that were given, as words of the command line.
     """
-    used = {*config.pipeline, *(getattr(config.stages[name], "baseline_of", None) for name in config.pipeline)}
-    values = flatten(config.stages, "stages")
-    taken = [(_last(key), value) for key, value in values.items() if key.split(".")[1] in used]
+    values = flatten(expanded(config).stages, "stages")
+    taken = [(_last(key), value) for key, value in values.items() if key.split(".")[1] in config.pipeline]
     idle = []
     for key in (word.partition("=")[0].lstrip("+").rpartition("@")[2] for word in overrides):
-        if key.startswith("stages.") and key.split(".")[1] not in used:
+        if key.startswith("stages.") and key.split(".")[1] not in config.pipeline:
             own = [(_last(leaf), value) for leaf, value in values.items() if f"{leaf}.".startswith(f"{key}.")]
             idle += [key] * (not own or any(each not in taken for each in own))
     return f"{', '.join(idle)}: without effect, as the pipeline is {', '.join(config.pipeline)}" if idle else None

@@ -29,9 +29,16 @@ def test_settings_of_stages_that_are_left_out_are_named(words: list[str], keys: 
     assert line("recipe=quantize", *words) == (None if keys is None else keys + END)
 
 
-def test_a_baseline_takes_settings_of_a_stage_that_is_left_out() -> None:
-    pipeline = "pipeline=[finetune_teacher,prune,recover_baseline]"
-    assert line("recipe=prune", pipeline, "stages.recover.epochs=9") is None
+def test_a_baseline_takes_some_settings_of_a_stage_that_is_left_out() -> None:
+    words = ["recipe=prune", "pipeline=[finetune_teacher,prune,recover_baseline]", "stages.recover.epochs=9"]
+    end = ": without effect, as the pipeline is finetune_teacher, prune, recover_baseline"
+    assert line(*words, "stages.recover.folds=3") == f"stages.recover.folds{end}"
+
+
+def test_the_stage_in_place_of_a_teacher_takes_terms_of_a_stage_that_is_left_out() -> None:
+    words = ["recipe=quantize", "teacher=none", "stages.recover.terms.soft_targets.weight=0.3"]
+    assert line(*words) is None
+    assert line(*words, "stages.recover.epochs=9") == f"stages.recover.epochs{END}"
 
 
 def test_a_value_that_the_recipe_takes_over_is_not_named() -> None:
