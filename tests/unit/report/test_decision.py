@@ -114,7 +114,9 @@ def test_what_is_chosen_is_chosen_on_the_development_rows(results: Document) -> 
 
 def test_a_share_that_rounds_to_the_limit_has_the_digits_that_tell(results: Document) -> None:
     for model in results["models"]:
-        if model["retained"] and model["role"] == "student":
+        if model["retained"] and model["role"] == "teacher":
+            model["retained"]["development"] = 98.2
+        elif model["retained"] and model["role"] == "student":
             model["retained"] |= {"development": 96.96, "headline": 96.996}
     _, nearest = of(results).sentences
     assert "which retains 96.96% there and 96.996% (" in nearest
