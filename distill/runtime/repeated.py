@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeated(work: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call `work` every so many seconds until the end of the block, which waits for a call that is under way."""
+    """Call `work` again and again, `seconds` apart, until the block ends. Its end waits for a call that has begun."""
     ended = threading.Event()
 
     def repeat() -> None:

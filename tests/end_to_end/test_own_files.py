@@ -1,7 +1,7 @@
 """A user's own files on the command line: each mistake is one line with file and row, before any model is loaded.
 
-Which messages files and rows of each kind get is tested in tests/unit/data. Here are those that are tested nowhere
-else, and some of each part of the way from the command to the rows.
+The tests in tests/unit/data show the message for each kind of wrong file and row. These tests show messages that no
+unit test shows, and that a message reaches the user of the command.
 """
 
 from __future__ import annotations

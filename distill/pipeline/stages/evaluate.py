@@ -269,8 +269,10 @@ def _order(loader: Loader, variant: Variant) -> tuple[bool, float]:
 
 
 def _check_memory(variant: Variant, mib: float) -> None:
-    """Raise MemoryError where a variant does not fit into memory beside those that are loaded. Linux would kill the
-    run, and each further one in its folder, which has all models but neither a report nor an export."""
+    """Raise MemoryError for a variant that needs more memory than is left while the others are loaded.
+
+    Without this, Linux kills the process. The same command would be killed again, and the run would never have a report.
+    """
     left = memory.left()
     if variant.name != variants.REFERENCE and left is not None and WHILE_LOADED * mib * 2**20 > left:
         raise MemoryError(f"it was not timed, because only {left / 2**30:.1f} GiB of memory were left for it")

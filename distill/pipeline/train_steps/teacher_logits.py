@@ -84,7 +84,7 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
     # Logits of words by an older version have zeros behind the first `longest` tokens of a text.
     read: list[Any] = ["windows of words"] if data.task.kind.per_token else []
     read += [data.task.prompts, data.task.member_prompts] if data.task.prompts or data.task.member_prompts else []
-    # A run may go on with other code, or in another arithmetic, and is to keep nothing of before as made by these.
+    # A run may go on with other code or in another arithmetic. Outputs that it made earlier must not count as made now.
     read += [[identity(tokenizer) for tokenizer in models.tokenizers], arithmetic(machine)]
     fingerprint = checksums.fingerprint(
         [models.identity, weights, teacher.window, task, data.task.labels, runtime.longest, *read]

@@ -97,7 +97,7 @@ def _overrides(arguments: list[str]) -> list[str]:
     words = [word for a in arguments for word in (a.split("=", 1) if a.startswith("--") else [a])]
     for flag, value in pairwise(words):
         if flag in ("--config-dir", "-cd"):
-            # Hydra takes what follows file:// for a path as it is, with spaces and letters of any script.
+            # Hydra decodes no percent signs in a file:// address, so spaces and accents must not be encoded.
             overrides.append(f"hydra.searchpath={hydra([f'file://{Path(value).resolve()}'])}")
     return overrides
 
