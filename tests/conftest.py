@@ -14,7 +14,6 @@ import gc
 import hashlib
 import json
 import os
-import pickle
 import re
 import resource
 import shutil
@@ -154,8 +153,7 @@ def composed_once() -> Iterator[Any]:
 
     Merging takes a second, and hundreds of tests need settings. Half of that second goes to a map that is hardly ever
     read and to copies of what reads files, which has no state: both are left out. A test of the merging itself has the
-    fixture `real_compose`. Copies are made by pickle, several times as fast as a deep copy of a thousand nodes, each of
-    which has metadata. What has a schema that cannot be pickled, such as one that is local to a test, is merged again.
+    fixture `real_compose`.
     """
     import hydra
     from hydra._internal import defaults_list
@@ -174,11 +172,8 @@ def composed_once() -> Iterator[Any]:
         if any("hydra." in word for word in files):
             return compose(name, overrides)
         if files not in merged:
-            settings = compose(name, [*files])
-            with contextlib.suppress(pickle.PicklingError, AttributeError):
-                merged[files] = pickle.dumps(settings)
-        else:
-            settings = pickle.loads(merged[files])
+            merged[files] = compose(name, [*files])
+        settings = copy.deepcopy(merged[files])
         try:
             ConfigLoaderImpl._apply_overrides_to_config(OverridesParser.create().parse_overrides(values), settings)
         except HydraException:
