@@ -271,7 +271,7 @@ def _order(loader: Loader, variant: Variant) -> tuple[bool, float]:
 def _check_memory(variant: Variant, mib: float) -> None:
     """Raise MemoryError for a variant that needs more memory than is left while the others are loaded.
 
-    Without this, Linux kills the process. The same command would be killed again, and the run would never have a report.
+    Without this, Linux kills the process. The same command would be killed again, and the run would have no report.
     """
     left = memory.left()
     if variant.name != variants.REFERENCE and left is not None and WHILE_LOADED * mib * 2**20 > left:
