@@ -247,7 +247,8 @@ class Train(Stage):
     @property
     def about(self) -> str:  # type: ignore[override]
         where = "a corpus" if self.data == "corpus" else "each task"
-        return f"train the {_CONTROLS.get(self.role, self.role)} on {where}"
+        head = "a language-model head" if self.skip_if_mlm_head else "a head for it" if self.skip_if_head else ""
+        return f"train the {_CONTROLS.get(self.role, self.role)} on {where}{', unless it has ' * bool(head)}{head}"
 
     @property
     def tries_several(self) -> bool:

@@ -89,14 +89,14 @@ def test_the_plan_has_what_each_step_does_and_took(tmp_path: Path) -> None:
     first = plan("1")
     assert first[0] == "plan: 7 steps, time left unknown"
     assert first[1:3] == [
-        "   1. finetune_teacher: train the teacher on each task",
+        "   1. finetune_teacher: train the teacher on each task, unless it has a head for it",
         "   2. prune: search for a shape that meets the target, and prune to it",
     ]
     assert len(first) == 8
     Run(tmp_path / "2").make(seconds=150)
     again = plan("3", finished=1)
     assert again[0] == "plan: 7 steps, about 15 minutes left"
-    assert again[1].endswith("each task; finished earlier")
+    assert again[1].endswith("has a head for it; finished earlier")
     assert again[7] == "   7. export: write the folders to deploy, and verify each; about 3 minutes"
     run: Any = Run(tmp_path / "4")
     assert not list(Remaining(run, [], end=60.0).plan(run.plan.steps))
