@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from scipy import sparse
@@ -29,7 +30,7 @@ class Index:
         documents = np.bincount(counts.indices, minlength=len(self._numbers))
         self._weights = np.log(max(1, len(texts)) / np.maximum(documents, 1))
         self._weights[documents > max(1, COMMON * len(texts))] = 0
-        self._texts = _unit(counts, self._weights).T.tocsc()
+        self._texts = _unit(counts, self._weights).T.tocsr()
         self._random = np.random.default_rng(0)
 
     def nearest(self, queries: Sequence[str], count: int) -> np.ndarray:
@@ -39,12 +40,17 @@ class Index:
         count = min(count, self._texts.shape[1])
         best = np.empty((len(queries), count), np.int64)
         for start in range(0, len(queries), _AT_ONCE):
-            similarity = (left[start : start + _AT_ONCE] @ self._texts).toarray()
-            few = np.flatnonzero(np.count_nonzero(similarity > 0, axis=1) < count)
-            # Of texts that share no word with a query, the same ones would be chosen for every such query.
-            drawn = self._random.random((len(few), similarity.shape[1]), np.float32)
-            similarity[few] = np.where(similarity[few] > 0, 2, drawn)
-            best[start : start + _AT_ONCE] = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+            # Sparse: a text shares words with few of very many others.
+            similarity = left[start : start + _AT_ONCE] @ self._texts
+            similarity.eliminate_zeros()
+            for row, (first, end) in enumerate(pairwise(similarity.indptr), start):
+                shares, found = similarity.data[first:end], similarity.indices[first:end]
+                if len(found) < count:
+                    # Of texts that share no word with a query, the same ones would be chosen for every such query.
+                    shares = self._random.random(self._texts.shape[1], np.float32)
+                    shares[found] = 2
+                    found = np.arange(len(shares))
+                best[row] = found[np.argpartition(-shares, count - 1)[:count]]
         return best
 
 
