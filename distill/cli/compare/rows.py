@@ -18,6 +18,7 @@ from distill.data.asked import asked
 from distill.data.columns import columns_of, flags_of, label_columns, texts_of
 from distill.data.files import Table, read
 from distill.data.header import NoHeader
+from distill.data.kind_of import QUERIES
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, untrained, with_lists
@@ -148,6 +149,18 @@ def _joined(table: Table, column: str) -> Table:
             raise DataError(f"{table.where(row)}: got null in {column}; must be words; remove the row")
     texts = pc.binary_join(words.cast(pa.list_(pa.string())), " ")
     return replace(table, rows=table.rows.set_column(table.rows.column_names.index(column), column, texts))
+
+
+def are_ranked(rows: Rows, settings: config.Task) -> bool:
+    """Whether an embedder of these rows is a retriever in a run: they have queries, documents and their relevance. Rows
+    without a label need the names of such texts."""
+    first, second = rows.text
+    known = config.Task(text=first, text_pair=second, label=settings.label)
+    try:
+        columns = columns_of(known, rows.table.rows, Head(1, (), None, VECTORS), KEY, rows.table.files[0])
+    except UserError:
+        return [first.lower(), second.lower()] in QUERIES
+    return columns.kind.grouped
 
 
 @options()
