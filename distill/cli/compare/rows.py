@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.cli.options import as_options
+from distill.cli.texts import with_titles
 from distill.data import usual_columns as usual
 from distill.data.asked import asked
 from distill.data.columns import columns_of, flags_of, label_columns, texts_of
@@ -25,7 +26,7 @@ from distill.data.meant import accepted, untrained, with_lists
 from distill.data.several_types import check_types
 from distill.data.stated_beside import check_numbers, with_empty_spans, with_names
 from distill.data.tagged_rows import with_lists_of_words
-from distill.data.task_types import Columns, TaskType
+from distill.data.task_types import TASK_TYPES, Columns, TaskType
 from distill.data.task_types.multiple_choice import check, choices_of
 from distill.data.task_types.task_type import check_texts
 from distill.data.task_types.token_classification import is_words
@@ -114,6 +115,9 @@ def read_rows(
     """
     given, notes = read(file, "FILE", settings.separator), list[str]()
     table = given
+    if architecture == VECTORS and settings.text is None:
+        told, table = with_titles(given, TASK_TYPES["retrieval"])
+        table = replace(table, about=told.about)
     if architecture == TOKENS:
         table = with_lists_of_words(settings, table, notes, file, untagged=True)
     stated = replace(settings, label=settings.label or flags_of(head, table.rows) or None)
