@@ -112,6 +112,7 @@ def _predict(options: argparse.Namespace) -> None:
     asked = {name: getattr(options, name) for name in ("backend", "scheme", "load", "windows")}
     with reworded(lambda line: re.sub("^windows(?=:)", "--windows", line)):
         model = serve.load(folder, **asked, say=say)
+    say(*_unprompted(record, model))
     done = 0
     with (
         _opened(output, form, source, not options.overwrite) as write,
@@ -133,6 +134,17 @@ def _predicted(model: Any, texts: Any, options: argparse.Namespace, source: Sour
     with reworded(with_row, DataError):
         predictions: list[dict[str, Any]] = model.predict(texts, options.batch_size, options.detect)
     return predictions
+
+
+def _unprompted(record: Record | None, model: Any) -> list[str]:
+    """A line where an embedder was trained to read texts after prompts, of which it puts none before every text."""
+    if record is None or not any(record.prompts) or getattr(model, "prompt", ""):
+        return []
+    first, second = map(repr, record.prompts)
+    return [
+        f"no prompt is put before the texts: the model was trained to read queries, or first texts, after {first}, and "
+        f"documents, or second texts, after {second}; write the one that fits before each text"
+    ]
 
 
 def _kind(folder: Path, record: Record | None) -> TaskType:

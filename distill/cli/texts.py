@@ -71,7 +71,7 @@ def source(options: argparse.Namespace, record: Record | None, kind: TaskType) -
     given = files.read(options.file, "tasks.file", options.separator)
     own = _expected(options, record, kind)
     known = options.text is not None or (bool(own) and {*own} <= {*given.rows.column_names})
-    table, read = (given, given) if known else _with_titles(given, kind)
+    table, read = (given, given) if known else with_titles(given, kind)
     table, read = _read(options, table, read, kind)
     names = tuple(table.rows.column_names)
     text, choices, guessed = _columns(options, record, read, kind)
@@ -153,7 +153,7 @@ def _decoded(line: bytes, place: str) -> str:
         raise DataError(f"{place}: {wrong}; must be UTF-8 text; convert it to UTF-8") from error
 
 
-def _with_titles(table: Table, kind: TaskType) -> tuple[Table, Table]:
+def with_titles(table: Table, kind: TaskType) -> tuple[Table, Table]:
     """(rows that are shown, the same rows as a run reads them): documents of BEIR, which a retriever reads with their
     titles."""
     import pyarrow as pa
@@ -171,7 +171,7 @@ def _with_titles(table: Table, kind: TaskType) -> tuple[Table, Table]:
     texts = joined([column.cast(pa.string()) for column in columns])
     read = replace(table, rows=rows.set_column(rows.column_names.index("text"), "text", texts))
     note = "title and text are read as one text, as in a folder of BEIR; --text text reads the text alone"
-    return table.noted(f"{table.files[0]}: {note}"), read
+    return table.noted(note), read
 
 
 def _read(options: argparse.Namespace, table: Table, read: Table, kind: TaskType) -> tuple[Table, Table]:
@@ -186,7 +186,8 @@ def _read(options: argparse.Namespace, table: Table, read: Table, kind: TaskType
     settings, notes = config.Task(text=options.text, text_pair=options.text_pair), list[str]()
     if kind.per_token:
         read = with_lists_of_words(settings, table, notes, table.files[0], untagged=True)
-    shown = table if read.rows.num_rows == table.rows.num_rows else read.noted(*notes)
+    told = [note.removeprefix(f"{table.files[0]}: ") for note in notes]  # which a table puts before its notes
+    shown = table if read.rows.num_rows == table.rows.num_rows else read.noted(*told)
     return shown, with_lists(settings, read, kind.per_token)[0]
 
 

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Final, Literal
 
 from distill.config import NO_TEACHER, Baseline, Config, Stage, Term, Train
-from distill.config.feature_kinds import FEATURE_KINDS
+from distill.config.feature_kinds import FEATURE_KINDS, VECTORS, kinds_of
 
 OWN = (
     *("kind", "role", "start", "teacher", "terms", "transfer", "skip_if_mlm_head", "skip_if_head", "gates"),
@@ -79,3 +79,15 @@ def on_outputs(terms: dict[str, Term]) -> dict[str, Term]:
         for label, term in terms.items()
         if term.compare_with == "teacher" and (kind := FEATURE_KINDS.get(term.features)) is not None and kind.head
     }
+
+
+def is_taught(stage: Stage, embeds: bool) -> bool:
+    """Whether a train stage learns from its teacher: by a term with a weight, or within the teacher's layers.
+
+    Args:
+        embeds: whether a task has embedders. Models of other tasks are trained without terms on vectors.
+    """
+    if not isinstance(stage, Train) or stage.teacher is None:
+        return False
+    kinds = (kind for name, kind in kinds_of(stage.terms).items() if stage.terms[name].compare_with == "teacher")
+    return stage.replacing is not None or any(embeds or kind is not VECTORS for kind in kinds)

@@ -25,7 +25,7 @@ from distill.config import (
     Train,
     Vocabulary,
 )
-from distill.config.baselines import BASELINE, SELF_TRAINED, Control, expanded
+from distill.config.baselines import BASELINE, SELF_TRAINED, Control, expanded, is_taught
 
 EMBEDDER = "embedder"
 """Name of the folder that an embedder is exported to. Models of tasks are exported to folders named after the task."""
@@ -286,11 +286,10 @@ class Plan:
         """The stages that build the student of `student.*`."""
         return list(dict.fromkeys(step.stage for step in self.steps if step.builder is step))
 
-    @property
-    def untaught(self) -> bool:
-        """Whether no stage trains a student with a teacher."""
+    def untaught(self, embeds: bool) -> bool:
+        """Whether stages train a student, and none learns from a teacher. `embeds`: as in `is_taught`."""
         trained = [step for step in self.of(Train) if step.settings.role == "student"]
-        return bool(trained) and all(step.teacher is None for step in trained)
+        return bool(trained) and not any(is_taught(step.settings, embeds) for step in trained)
 
     @property
     def taught_start(self) -> bool:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from distill.data.fasttext import in_lists
 from distill.data.several_types import carried, in_text
 from distill.errors import DataError, reason
 
@@ -20,7 +21,7 @@ _NOTHING = "__HIVE_DEFAULT_PARTITION__"
 
 def joined(files: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
     """All rows, with the columns of the first file in its order. DataError names the first file that differs."""
-    tables = in_text(tables)
+    tables = in_text(in_lists(tables))
     first = tables[0]
     schema = first.schema
     for file, table in zip(files[1:], tables[1:], strict=True):

@@ -45,12 +45,12 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
     reference, least, baseline = step.teacher, config.target.retained, step.source("baseline")
     own = isinstance(baseline, Step) and getattr(baseline.settings, "role", None) == "student"
     assert isinstance(reference, Step)
-    began = origin(given, ctx.recipe, measured.command)
+    began = origin(given, ctx.recipe, measured.command, ctx.embeds)
     every_note = (
         notes.of_budget(folder),
         ctx.notes,
         notes.of_rows(given, ctx.tasks),
-        notes.of_baseline(config, plan, folder),
+        notes.of_baseline(config, plan, folder, ctx.embeds),
         notes.of_pruning(plan),
         notes.of_transfer(plan, folder, ctx.tasks),
         notes.of_teacher(

@@ -79,10 +79,10 @@ def of_rows(given: GivenModels, tasks: Collection[str]) -> Iterator[str]:
         )
 
 
-def of_baseline(config: Config, plan: Plan, folder: RunFolder) -> Iterator[str]:
+def of_baseline(config: Config, plan: Plan, folder: RunFolder, embeds: bool) -> Iterator[str]:
     """What the baseline, and the self-trained student, have in common with the student; and a student without a
-    teacher, which is a baseline itself."""
-    if plan.untaught:
+    teacher, which is a baseline itself. `embeds`: whether a task has embedders."""
+    if plan.untaught(embeds):
         yield "The student learned from the labels alone, and from no teacher: it is what other recipes compare with."
     if any(step.settings.role == SELF_TRAINED for step in plan.of(Train)):
         yield (

@@ -16,8 +16,12 @@ from distill.models import teacher
 from distill.pipeline.context.given import GivenModels
 
 
-def origin(given: GivenModels, recipe: str, command: str) -> Origin:
-    """Where the models of a run come from: recipe, command, version, seeds and the given models."""
+def origin(given: GivenModels, recipe: str, command: str, embeds: bool) -> Origin:
+    """Where the models of a run come from: recipe, command, version, seeds and the given models.
+
+    Args:
+        embeds: whether a task has embedders.
+    """
     plan = resolve(given.config)
     students = any(step.settings.role == "student" for step in plan.of(Train))
     return Origin(
@@ -28,7 +32,7 @@ def origin(given: GivenModels, recipe: str, command: str) -> Origin:
         teacher_name=teacher_name(given),
         made_from=[*_made_from(given)],
         smoke=given.config.limit.smoke,
-        untaught=plan.untaught or not students or UNSET,
+        untaught=plan.untaught(embeds) or not students or UNSET,
     )
 
 

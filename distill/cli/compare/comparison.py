@@ -22,7 +22,7 @@ from distill.cli.compare.models import (
     timed,
 )
 from distill.cli.compare.result import sentences
-from distill.cli.compare.rows import Rows, Targets, read_rows, targets
+from distill.cli.compare.rows import Rows, Targets, are_ranked, read_rows, targets
 from distill.cli.texts import check_width
 from distill.data.task_types import TASK_TYPES, TaskType, labelled
 from distill.data.task_types.embedding import cosines
@@ -80,7 +80,7 @@ def compare(
     check_width(rows.text, columns, "model B")
     models = loaded((a, b), backends, windows, log)
     check_width(rows.text, () if models[0].kind.separate else models[0].columns, "model A")
-    kinds = kinds_of(models)
+    kinds = kinds_of(models, lambda: are_ranked(rows, settings))
     kind = kinds[0]
     if kind.separate:
         for model in models:

@@ -13,7 +13,7 @@ import numpy as np
 from distill.cli.compare.rows import Rows
 from distill.data.labels import head_order
 from distill.data.task import Task
-from distill.data.task_types import TaskType
+from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.vectors import prompts_of
 from distill.deploy.export.record import FILE
 from distill.errors import ConfigError, reworded
@@ -73,11 +73,17 @@ def _named(name: str) -> AbstractContextManager[None]:
     return reworded(lambda line: re.sub("^(folder|backend|windows)(?=:)", lambda found: words[found[0]], line))
 
 
-def kinds_of(models: Sequence[Model]) -> tuple[TaskType, TaskType]:
+def kinds_of(models: Sequence[Model], ranked: Callable[[], bool]) -> tuple[TaskType, TaskType]:
     """The kinds of two models. A folder that was not exported states only `problem_type`, if that: where the other's
-    kind fits its outputs, as a reranker's does a regression's, it is of that kind."""
+    kind fits its outputs, as a reranker's does a regression's, it is of that kind.
+
+    Args:
+        ranked: whether the rows are queries and documents. Embedders that were not exported are then retrievers.
+    """
     a, b = models
     kinds, exported = [model.kind for model in models], [(model.folder / FILE).is_file() for model in models]
+    if not any(exported) and all(kind.separate for kind in kinds) and ranked():
+        return TASK_TYPES["retrieval"], TASK_TYPES["retrieval"]
     for number, (model, other) in enumerate(((a, b), (b, a))):
         head = None if exported[number] else stored_head(model.folder)
         fits = head is not None and head.problem in (None, other.kind.problem)

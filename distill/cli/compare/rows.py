@@ -13,18 +13,20 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.cli.options import as_options
+from distill.cli.texts import with_titles
 from distill.data import usual_columns as usual
 from distill.data.asked import asked
 from distill.data.columns import columns_of, flags_of, label_columns, texts_of
 from distill.data.files import Table, read
 from distill.data.header import NoHeader
+from distill.data.kind_of import QUERIES
 from distill.data.labelled import label_column, prepared, read_labels, usable_rows
 from distill.data.labels import labels_of
 from distill.data.meant import accepted, untrained, with_lists
 from distill.data.several_types import check_types
 from distill.data.stated_beside import check_numbers, with_empty_spans, with_names
 from distill.data.tagged_rows import with_lists_of_words
-from distill.data.task_types import Columns, TaskType
+from distill.data.task_types import TASK_TYPES, Columns, TaskType
 from distill.data.task_types.multiple_choice import check, choices_of
 from distill.data.task_types.task_type import check_texts
 from distill.data.task_types.token_classification import is_words
@@ -113,6 +115,9 @@ def read_rows(
     """
     given, notes = read(file, "FILE", settings.separator), list[str]()
     table = given
+    if architecture == VECTORS and settings.text is None:
+        told, table = with_titles(given, TASK_TYPES["retrieval"])
+        table = replace(table, about=told.about)
     if architecture == TOKENS:
         table = with_lists_of_words(settings, table, notes, file, untagged=True)
     stated = replace(settings, label=settings.label or flags_of(head, table.rows) or None)
@@ -148,6 +153,18 @@ def _joined(table: Table, column: str) -> Table:
             raise DataError(f"{table.where(row)}: got null in {column}; must be words; remove the row")
     texts = pc.binary_join(words.cast(pa.list_(pa.string())), " ")
     return replace(table, rows=table.rows.set_column(table.rows.column_names.index(column), column, texts))
+
+
+def are_ranked(rows: Rows, settings: config.Task) -> bool:
+    """Whether an embedder of these rows is a retriever in a run: they have queries, documents and their relevance. Rows
+    without a label need the names of such texts."""
+    first, second = rows.text
+    known = config.Task(text=first, text_pair=second, label=settings.label)
+    try:
+        columns = columns_of(known, rows.table.rows, Head(1, (), None, VECTORS), KEY, rows.table.files[0])
+    except UserError:
+        return [first.lower(), second.lower()] in QUERIES
+    return columns.kind.grouped
 
 
 @options()

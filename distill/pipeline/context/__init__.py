@@ -154,6 +154,11 @@ class Context:
         return self._loaded.tasks
 
     @property
+    def embeds(self) -> bool:
+        """Whether a task has embedders."""
+        return any(data.task.kind.separate for data in self.tasks.values())
+
+    @property
     def step_tasks(self) -> dict[str, TaskData]:
         """As `tasks`, but empty if all steps are on the corpus: such a run loads no rows of tasks."""
         return self.tasks if any(not step.on_corpus for step in self.plan.steps) else {}

@@ -57,7 +57,7 @@ def inputs(ctx: Context, step: Step) -> EmbedderInputs:
         models=ctx.models(step.start),
         teacher=ctx.models(TEACHER),
         tasks=ctx.tasks,
-        origin=origin(ctx.given, ctx.recipe, ctx.command),
+        origin=origin(ctx.given, ctx.recipe, ctx.command, ctx.embeds),
         reader=openings.reader(ctx),
     )
 

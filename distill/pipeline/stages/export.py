@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace as replaced
 
 from distill.config import NO_TEACHER, Evaluate, Export, Limit
+from distill.config.baselines import is_taught
 from distill.config.plan import OF_TEACHER, SHARED_HEADS, Step, compared
 from distill.config.schemes import SCHEMES, file_of
 from distill.data.encode import separator_of
@@ -112,7 +113,7 @@ def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
         quantized=files,
         schemes=schemes,
         teachers=[*map(Path, ctx.given.teachers)],
-        origin=origin(ctx.given, ctx.recipe, ctx.command),
+        origin=origin(ctx.given, ctx.recipe, ctx.command, ctx.embeds),
         measured=measured,
         forms=rows,
         made_by=made_by,
@@ -121,7 +122,7 @@ def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
 
 def _taught(ctx: Context, step: Step) -> bool:
     """Whether a teacher, or soft labels in place of one, taught the models of a step."""
-    return ctx.config.teacher.kind == NO_TEACHER or any(s.teacher is not None for s in step.ancestors[1:])
+    return ctx.config.teacher.kind == NO_TEACHER or any(is_taught(s.settings, ctx.embeds) for s in step.ancestors[1:])
 
 
 def _files(ctx: Context, step: Step, rows: Forms) -> tuple[Path | None, list[str]]:

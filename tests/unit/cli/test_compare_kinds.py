@@ -217,11 +217,13 @@ def test_vectors_of_pairs(kind: str | None, tmp_path: Path) -> None:
     assert "The cosines of the two texts of 16 rows have a Pearson correlation of" in shown(comparison)
 
 
-def test_vectors_of_queries_and_documents_follow_the_prompts_of_each_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exported", [True, False])
+def test_vectors_of_queries_and_documents_follow_the_prompts_of_each_model(exported: bool, tmp_path: Path) -> None:
     a, b = embedders(tmp_path)
     pairs = [(f"{SENTENCES[n]} {n}", SENTENCES[m]) for n in range(4) for m in range(4)]
     rows = [{"query": q, "document": d, "relevance": int(n % 4 == n // 4)} for n, (q, d) in enumerate(pairs)]
-    export(b, "retrieval", ["query"])
+    if exported:
+        export(b, "retrieval", ["query"])
     comparison = compare(a, b, write(tmp_path, rows))
     queries, documents = zip(*pairs, strict=True)
     with_prompts = cosines(b, [f"the {q}" for q in queries], [f"a {d}" for d in documents])
@@ -229,6 +231,17 @@ def test_vectors_of_queries_and_documents_follow_the_prompts_of_each_model(tmp_p
         ranks = [(-row).argsort().argsort()[n] for n, row in enumerate(values.reshape(4, 4))]
         assert comparison["scores"]["mrr_at_10"][name] == pytest.approx(100 * np.mean([1 / (r + 1) for r in ranks]))
     assert comparison["kind"] == "retrieval"
+
+
+def test_queries_and_documents_without_labels_follow_the_prompts_too(tmp_path: Path) -> None:
+    a, b = embedders(tmp_path)
+    documents = [*SENTENCES[1:], SENTENCES[0]]
+    rows = [{"query": query, "document": document} for query, document in zip(SENTENCES, documents, strict=True)]
+    comparison = compare(a, b, write(tmp_path, rows))
+    with_prompts = cosines(b, [f"the {q}" for q in SENTENCES], [f"a {d}" for d in documents])
+    expected = np.corrcoef(cosines(a, SENTENCES, documents), with_prompts)[0, 1]
+    assert comparison["agreement"]["pearson"] == pytest.approx(expected, abs=1e-5)
+    assert (comparison["kind"], comparison["scores"]) == ("retrieval", None)
 
 
 def test_an_export_reads_after_the_prompts_that_it_was_trained_with(tmp_path: Path) -> None:

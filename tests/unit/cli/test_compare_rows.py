@@ -15,6 +15,7 @@ from distill.cli.compare.rows import Rows, options, read_rows, targets
 from distill.data.task_types import MISSING, TASK_TYPES
 from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.head import Head
+from distill.models.families.record import VECTORS
 from distill.runtime.quoting import setting
 
 COUNT = 12
@@ -99,3 +100,15 @@ def test_numbers_that_names_beside_them_contradict_are_refused(tmp_path: Path) -
     rows = rows_of(tmp_path, label=[0, 1, 2] * 4, class_name=["neutral", "contradiction", "entailment"] * 4)
     with pytest.raises(UserError, match="in which 0 is beside 'neutral' in class_name"):
         targets(rows, config.Task(), TASK_TYPES["classification"], CLASSES)
+
+
+@pytest.mark.parametrize(("text", "first"), [(None, "Goats Two of them."), ("text", "Two of them.")])
+def test_documents_of_beir_are_compared_with_their_titles(text: str | None, first: str, tmp_path: Path) -> None:
+    """As a retriever was trained to read them, and as `distill predict` does."""
+    rows = [{"_id": "7", "title": "Goats", "text": "Two of them."}, {"_id": "8", "title": "", "text": "A storm."}]
+    file = tmp_path / "corpus.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    found = read_rows(str(file), config.Task(text=text), (), architecture=VECTORS)
+    assert found.texts(np.arange(2)) == [(first, "A storm."), ("A storm.", first)]
+    said = f"{file}: title and text are read as one text, as in a folder of BEIR; --text text reads the text alone"
+    assert (said in found.table.notes) == (text is None)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
@@ -193,7 +194,7 @@ def test_documents_of_beir_are_read_with_their_titles(call: Call) -> None:
     code, output, errors = call("--file", "corpus.jsonl", kind="retrieval", columns=("query",))
     assert (code, [row["label"] for row in lines(output)]) == (0, ["'Goats Two of them.'", "'A storm.'"])
     assert [{key: row[key] for key in rows[0]} for row in lines(output)] == rows
-    assert "title and text are read as one text, as in a folder of BEIR" in errors
+    assert errors.startswith("corpus.jsonl: title and text are read as one text, as in a folder of BEIR")
     _, output, _ = call("--file", "corpus.jsonl", "--text", "text", kind="retrieval", columns=("query",))
     assert [row["label"] for row in lines(output)] == ["'Two of them.'", "'A storm.'"]
     _, output, errors = call("--file", "corpus.jsonl", kind="classification", columns=("text",))
@@ -498,3 +499,21 @@ def test_titles_of_a_file_with_the_models_own_columns_are_not_read(call: Call) -
         _, output, errors = call("--file", "in.jsonl", kind="retrieval", columns=columns)
         assert [row["label"] for row in lines(output)] == ["'Two of them.'"]
         assert "title" not in errors
+
+
+@pytest.mark.parametrize(
+    ("prompts", "own", "said"),
+    [
+        ((), "", False),
+        (("query: ", "passage: "), "", True),
+        (("", "passage: "), "", True),
+        (("text: ", "text: "), "text: ", False),
+    ],
+)
+def test_prompts_that_a_user_has_to_write_are_said(prompts: tuple[str, ...], own: str, said: bool) -> None:
+    """A retriever reads queries and documents after different prompts, and is asked about single texts."""
+    entries = (Entry("torch", "fp32", "."),)
+    stored = Record("t", TASK_TYPES["retrieval"], (), ("query",), 32, entries, prompts=prompts)
+    found = predict._unprompted(stored, SimpleNamespace(prompt=own))
+    assert [("passage: " in line, "no prompt is put" in line) for line in found] == [(True, True)] * said
+    assert predict._unprompted(None, SimpleNamespace(prompt=own)) == []

@@ -183,9 +183,24 @@ UNCONTROLLED = ("auto", "layer_drop", "quantize", "theseus", "paper/theseus")
 """Recipes that may have no self-trained student: without a student, or with students that mostly learn no outputs."""
 
 
-@pytest.mark.parametrize(("recipe", "untaught"), [("layer_drop", True), ("theseus", False), ("distilbert", False)])
-def test_a_student_that_no_teacher_taught_is_marked(recipe: str, untaught: bool) -> None:
-    assert resolve(config.load_config([f"recipe={recipe}"])).untaught == untaught
+ON_LABELS = ["recipe=prune", "stages.recover.terms.soft_targets.weight=0", "stages.recover.terms.supervised.weight=1"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "embeds", "untaught"),
+    [
+        (["recipe=layer_drop"], False, True),
+        (["recipe=theseus"], False, False),
+        (["recipe=distilbert"], False, False),
+        (["recipe=prune"], False, False),
+        (ON_LABELS, False, True),
+        (ON_LABELS, True, False),
+        ([*ON_LABELS, "stages.recover.terms.vectors.weight=0"], True, True),
+    ],
+)
+def test_a_student_that_no_teacher_taught_is_marked(settings: list[str], embeds: bool, untaught: bool) -> None:
+    """A teacher with which no term compares teaches nothing. Terms on vectors train embedders alone."""
+    assert resolve(config.load_config(settings)).untaught(embeds) == untaught
 
 
 @pytest.mark.quick(8)

@@ -65,3 +65,16 @@ def test_endings_of_files_are_their_splits() -> None:
         "validation": ["cooking.valid"],
         "test": ["cooking.test.gz"],
     }
+
+
+@pytest.mark.parametrize("names", [("one.train", "several.train"), ("several.train", "one.train")])
+def test_a_file_with_one_label_in_each_row_is_a_part_of_rows_with_several(
+    names: tuple[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "one.train").write_text("__label__a one\n__label__b two\n")
+    (tmp_path / "several.train").write_text("__label__a __label__b three\n__label__c four\n")
+    rows = {"one.train": [["a"], ["b"]], "several.train": [["a", "b"], ["c"]]}
+    table = read([str(tmp_path / name) for name in names], "tasks.train")
+    assert table.rows["label"].to_pylist() == [labels for name in names for labels in rows[name]]
+    assert table.files == tuple(str(tmp_path / name) for name in names)
+    assert load(tmp_path / "one.train").rows["label"].to_pylist() == ["a", "b"]

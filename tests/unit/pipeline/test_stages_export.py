@@ -124,7 +124,9 @@ def test_results_are_those_of_the_given_evaluation(
     for name, text in (("evaluate", "first"), ("again", "second")):
         structs.write(tmp_path / name / run_folder.MANIFEST, replace(measured, command=text))
     monkeypatch.setattr(
-        collect, "origin", lambda given, recipe, command: Origin(recipe=recipe, command=command, version="0", seeds=[0])
+        collect,
+        "origin",
+        lambda given, recipe, command, embeds: Origin(recipe=recipe, command=command, version="0", seeds=[0]),
     )
     plan = resolve(settings)
     steps = {step.stage: step for step in plan.steps}
@@ -134,6 +136,7 @@ def test_results_are_those_of_the_given_evaluation(
         config=settings,
         plan=plan,
         tasks={},
+        embeds=False,
         notes=[],
         given=given,
         shared=False,
