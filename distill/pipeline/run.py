@@ -25,7 +25,8 @@ from distill.pipeline.validation import hydra_errors
 from distill.pipeline.validation import words as command_line
 from distill.pipeline.validation.launch import alone, launch
 from distill.pipeline.validation.place import place
-from distill.pipeline.validation.rules import binding, flatten
+from distill.pipeline.validation.refuses import shown
+from distill.pipeline.validation.rules import binding, defaults, flatten
 from distill.pipeline.validation.unused import unused
 from distill.runtime import progress, quoting
 from distill.runtime.messages import TEXT, console_for
@@ -351,11 +352,13 @@ def _same_settings(folder: Path, config: Config) -> None:
                 f"output: got {folder}, which another version of distill began (format {form}); must be of format "
                 f"{FORMAT}; set output=NEW_FOLDER"
             )
-        before = binding(stored)
+        # Of settings that an older version did not have, the defaults held.
+        before = {key: value for key, value in defaults(config).items() if key in now} | binding(stored)
         changed = sorted(k for k in now.keys() | before.keys() if now.get(k) != before.get(k))
         if changed:
             raise ConfigError(
-                f"{k}: got {now.get(k)}; must be {before.get(k)} as when {folder} was begun; set output=NEW_FOLDER"
+                f"{k}: got {shown(now.get(k))}; must be {shown(before.get(k))} as when {folder} was begun; "
+                "set output=NEW_FOLDER"
                 for k in changed
             )
 

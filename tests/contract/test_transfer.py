@@ -136,7 +136,7 @@ def test_rows_of_every_source_get_the_outputs_of_the_teacher_and_no_label(
     given = tiny.save(tmp_path / "given", "bert", "MaskedLM")
     model = load_for(data.task, given, pad_id=TOKENIZER.pad_token_id)
     model.save_pretrained(runtime.folder / "teacher" / "a")
-    models = Checkpoints("teacher", {"a": [runtime.folder / "teacher" / "a"]}, {"a": [1.0]}, [TOKENIZER], "teacher")
+    models = Checkpoints("teacher", {"a": [runtime.folder / "teacher" / "a"]}, {"a": [1.0]}, [TOKENIZER])
     labels = Labeller(models, None, {}, lambda: None)
     alone = logits_of(model, TOKENIZER, longer, new, None, runtime)
     for part in (data, longer, longer, data):  # of stages with fewer rows and with more

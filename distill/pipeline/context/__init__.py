@@ -291,14 +291,7 @@ class Context:
             folders=folders,
             weights={task or WHOLE: self.shares(source, task) for task in tasks},
             tokenizers=[self.tokenizer(source, member) for member in range(len(folders[WHOLE]))],
-            identity=self.identity(source),
         )
-
-    def identity(self, source: Source) -> str:
-        """Hash that is equal for equal models: of the files of a given model, or of what a finished step made."""
-        if isinstance(source, Given):
-            return self.fingerprint("teacher" if source is TEACHER else "student")
-        return self.folder.identity(source)
 
     @property
     def runtime(self) -> Runtime:

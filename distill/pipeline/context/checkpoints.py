@@ -21,8 +21,6 @@ class Checkpoints:
     """Task, or `WHOLE` -> the weight of each folder in the mean of their probabilities, or of their cosines."""
     tokenizers: list[Any]
     """Tokenizer of each model of an ensemble, or of the one model."""
-    identity: str
-    """Hash that is equal for equal models."""
 
     def folder(self, task: str = WHOLE, member: int = 0) -> Path:
         """Folder of the model of a task, or of the one model of the corpus. `member`: index of the teacher in an

@@ -35,6 +35,15 @@ _OF_NO_STAGE = (
 )
 """Settings that are left out of the key of a trained stage. Training does not read them, or the key already includes
 them as settings of the stage or as `arithmetic`."""
+_NAMED = {
+    "teacher": ("name", "names"),
+    "student": ("name", "tokenizer"),
+    "corpus": ("path", "name"),
+    "tasks": ("name", "names", "path", "about", "train", "validation", "test", "development"),
+    "transfer": ("files", "masked_lm"),
+}
+"""Settings, by their group, that say what is read and where it lies. They are left out of that key, which has the
+fingerprints of the contents."""
 
 
 @dataclass(frozen=True)
@@ -152,19 +161,26 @@ def _outside_of_stages(config: Config, settings: Train) -> dict[str, Any]:
     """The settings outside of its own that a train stage may read."""
     left_out = {*_OF_NO_STAGE, *(("student",) if _is_of_teacher(settings) else ())}
     left_out |= {"seed"} if has_own_seed(config, settings) else set()
-    return {name: value for name, value in asdict(config).items() if name not in left_out}
+    return {name: _unnamed(name, value) for name, value in asdict(config).items() if name not in left_out}
 
 
 def _only_if_read(step: Step, config: Config) -> dict[str, Any]:
     """The settings that only some train stages read, each None where this one does not. Of the target, an earlier step
     has made the shape of the student, and the share of its epochs is a part of its own; gates are trained for the speed
     itself."""
-    reads = {
-        "corpus": "corpus" in needed(step, config),
-        "target": step.settings.gates.trained,
-        "transfer": _has_transfer_set(step, config),
-    }
-    return {name: asdict(getattr(config, name)) if read else None for name, read in reads.items()}
+    of_tasks, of_corpus, timed = not step.on_corpus, "corpus" in needed(step, config), step.settings.gates.trained
+    reads = {"tasks": of_tasks, "corpus": of_corpus, "target": timed, "transfer": _has_transfer_set(step, config)}
+    read = {name: _unnamed(name, asdict(getattr(config, name))) if does else None for name, does in reads.items()}
+    limits = {"examples": of_tasks, "validation": of_tasks, "documents": of_corpus, "repeats": timed, "steps": True}
+    return read | {"limit": {name: getattr(config.limit, name) for name, does in limits.items() if does}}
+
+
+def _unnamed(group: str, settings: Any) -> Any:
+    """A group of settings without those in `_NAMED`."""
+    if group not in _NAMED:
+        return settings
+    kept = {name: value for name, value in settings.items() if name not in _NAMED[group]}
+    return kept | {"each": {task: _unnamed(group, own) for task, own in kept.get("each", {}).items()}}
 
 
 def arithmetic(machine: Machine) -> dict[str, Any]:

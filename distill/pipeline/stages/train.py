@@ -69,7 +69,6 @@ def _inputs(ctx: Context, step: Step) -> TrainInputs:
     of_lineage = given.student if step.lineage[-1] is STUDENT else given.teacher
 
     own = None if ctx.plan.given_student else config.student
-    copied = own is not None and own.init == "teacher_layers"
 
     def depth() -> int:
         return int(teacher.read_config(given.teacher, given.key).num_hidden_layers)
@@ -121,7 +120,7 @@ def _inputs(ctx: Context, step: Step) -> TrainInputs:
             given=given.teacher,
             given_tokenizer=given.tokenizer,
             own_width=len(given.teachers) > 1,
-            pooler=given.teachers[number] if copied or step.start is TEACHER else None,
+            pooler=given.teachers[number] if keeps_pooler(step, config.student) else None,
             unpruned=None if one_for_all is None else ctx.models(one_for_all.start),
             average=None if cuts is None else average(cuts),
             build=build,
@@ -143,6 +142,17 @@ def _inputs(ctx: Context, step: Step) -> TrainInputs:
     count = len(given.teachers) if is_teacher else 1
     names = [step.folder] if count == 1 else [f"{step.folder}/{number + 1}" for number in range(count)]
     return TrainInputs(step.folder, [member(number, name) for number, name in enumerate(names)])
+
+
+def keeps_pooler(step: Step, student: Student) -> bool:
+    """Whether a step starts from the given teacher, trained meanwhile or not, or from a student with its layers.
+
+    Args:
+        student: by which students are built.
+    """
+    start = step.start
+    built = isinstance(start, Step) and start.builder is not None
+    return step.lineage[-1] is TEACHER and (not built or student.init == "teacher_layers")
 
 
 def _average(folder: RunFolder, tasks: Sequence[str], pruner: Step) -> Average:

@@ -108,11 +108,14 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
 def _check_heads(name: str, terms: Mapping[str, Term]) -> None:
     """Raise ConfigError if a term compares with the language-model head of a teacher that has none: it would be
     random."""
+    key = f"stages.{name.partition('/')[0]}"  # the folder of a target is one level deeper
     for label, term in terms.items():
         if term.kind is LOGITS and term.compare_with == "teacher":
             must = f"have a language-model head for terms.{label}"
-            do = f"name a stage that trains one, as adapt does in recipe=distilbert, or set terms.{label}.weight=0"
-            raise ConfigError(Problem(f"stages.{name}.teacher", "a model without such a head", must, do))
+            do = (
+                f"name a stage that trains one, as adapt does in recipe=distilbert, or set {key}.terms.{label}.weight=0"
+            )
+            raise ConfigError(Problem(f"{key}.teacher", "a model without such a head", must, do))
 
 
 def _computable(name: str, terms: dict[str, Term], teachers: list[Path], runtime: Runtime) -> dict[str, Term]:
@@ -127,7 +130,7 @@ def _computable(name: str, terms: dict[str, Term], teachers: list[Path], runtime
     runtime.machine.log(f"{name}: left out because the teacher has no head for replaced tokens: {', '.join(taught)}")
     kept = {label: term for label, term in terms.items() if label not in taught}
     if not kept:
-        raise ConfigError(untaught(name, taught))
+        raise ConfigError(untaught(name.partition("/")[0], taught))
     return kept
 
 

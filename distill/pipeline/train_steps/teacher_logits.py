@@ -29,13 +29,13 @@ from distill.models import families
 from distill.models.families.record import ABSENT
 from distill.pipeline.artefacts import Logits
 from distill.pipeline.context.checkpoints import Checkpoints
-from distill.pipeline.context.fingerprints import of_inputs
+from distill.pipeline.context.fingerprints import of_inputs, of_models
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.context.keys import arithmetic
 from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.prepare import frozen
 from distill.runtime.machine import Machine
-from distill.runtime.storage import atomic, checksums, run_folder, store, structs
+from distill.runtime.storage import atomic, checksums, file_hashes, run_folder, store, structs
 from distill.training.feed import Arrays
 
 LOGITS = "logits.npy"
@@ -81,14 +81,7 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
     """
     task, models, machine = data.task.name, teacher.models, runtime.machine
     folder, weights = RunFolder(runtime.folder).teacher_logits(models.name) / task, models.weights[task]
-    # Logits of words by an older version have zeros behind the first `longest` tokens of a text.
-    read: list[Any] = ["windows of words"] if data.task.kind.per_token else []
-    read += [data.task.prompts, data.task.member_prompts] if data.task.prompts or data.task.member_prompts else []
-    # A run may go on with other code or in another arithmetic. Outputs that it made earlier must not count as made now.
-    read += [[identity(tokenizer) for tokenizer in models.tokenizers], arithmetic(machine)]
-    fingerprint = checksums.fingerprint(
-        [models.identity, weights, teacher.window, task, data.task.labels, runtime.longest, *read]
-    )
+    fingerprint = _fingerprint(teacher, data, runtime) if machine.main else ""
 
     def waits(end: str) -> None:
         machine.log(f"{task}: the teacher labels the same rows for another run; waiting for it{end}")
@@ -120,6 +113,24 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
             store.get_or_make("logits", key, label, folder, waits)
     every = np.load(folder / LOGITS, mmap_mode="r")  # vectors of many rows may not fit into memory
     return _of_rows(every, data)
+
+
+def _fingerprint(teacher: Labeller, data: TaskData, runtime: Runtime) -> str:
+    """Hash of all but the rows that changes the outputs of a task's teachers.
+
+    Of the teachers their files count, and not how they were made: a given model that is used as it is has the same
+    outputs in runs with other seeds, settings of training or development rows.
+    """
+    task, models, folds = data.task, teacher.models, teacher.cross_fitted.get(data.task.name)
+    files = [of_models(map(str, models.folders[task.name])), None if folds is None else file_hashes.sha256(folds)]
+    # Logits of words by an older version have zeros behind the first `longest` tokens of a text.
+    read: list[Any] = ["windows of words"] if task.kind.per_token else []
+    read += [task.prompts, task.member_prompts] if task.prompts or task.member_prompts else []
+    # A run may go on with other code or in another arithmetic. Outputs that it made earlier must not count as made now.
+    read += [[identity(tokenizer) for tokenizer in models.tokenizers], arithmetic(runtime.machine)]
+    return checksums.fingerprint(
+        [files, models.weights[task.name], teacher.window, task.labels, runtime.longest, *read]
+    )
 
 
 def _finite(task: str, logits: np.ndarray) -> np.ndarray:

@@ -33,7 +33,8 @@ OPENINGS = "openings.jsonl"
 """File with a line for each time that the run read rows that it reports, to which lines are added only."""
 
 _NOT_IN_THE_NAME = (
-    *("recipe=", "hydra.", "output=", "log=", "push=", "push_private=", "push_dry_run=", "report.purpose="),
+    *("recipe=", "hydra.", "output=", "log=", "push=", "push_private=", "push_dry_run="),
+    *("report.purpose=", "report.hourly_rate="),
 )
 """Settings on which the name of a run folder does not depend."""
 _CLAIM_TEXT = "distill made this folder for a run, which may replace or remove anything in it.\n"

@@ -148,7 +148,11 @@ def test_settings_are_a_part_of_the_stages_that_read_them(reads: str, changed: s
 @pytest.mark.parametrize(
     ("changed", "same"),
     [
-        ("student.name=other", ["finetune_teacher"]),
+        ("student.heads=shared", ["finetune_teacher"]),
+        ("student.name=moved teacher.name=moved tasks.train=moved/rows.csv", ["finetune_teacher", "finetune"]),
+        ("tasks.about=x limit.repeats=2 limit.documents=9", ["finetune_teacher", "finetune"]),
+        ("tasks.threshold=0.3", []),
+        ("limit.examples=9", []),
         ("threads=1 output=other", ["finetune_teacher", "finetune"]),
         ("stages.finetune_teacher.clip=0.5", ["finetune"]),  # unless its teacher is another then
         ("seed=1", []),
@@ -166,6 +170,18 @@ def test_stages_whose_models_a_setting_may_change_have_another_name(
     before, after = names(), names(*changed.split())
     kept = [old == new for old, new in zip(before, after, strict=True)]
     assert kept == [name in same for name in ("finetune_teacher", "finetune")]
+
+
+def test_a_stage_on_the_corpus_is_shared_by_runs_on_other_tasks(tmp_path: Path) -> None:
+    def names(*settings: str) -> dict[str, str | None]:
+        loaded = config.load_config(["recipe=distilbert", *settings])
+        run = dataclasses.replace(stage(tmp_path, "finetune")[0], config=loaded, plan=resolve(loaded))
+        return {step.stage: run.of(step).name for step in run.plan.of(config.Train)}
+
+    before, after = names(), names("tasks.train=rows.csv", "tasks.max_length=64", "limit.examples=9")
+    assert {name for name in before if before[name] == after[name]} == {"adapt", "pretrain", "pretrain_baseline"}
+    for changed in ("limit.documents=9", "corpus.max_length=64", "limit.steps=9", "seed=1"):
+        assert names(changed)["pretrain"] != before["pretrain"], changed
 
 
 @pytest.mark.parametrize("gates", ["none", "movement"])

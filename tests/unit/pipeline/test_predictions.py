@@ -56,11 +56,11 @@ def loader(classifier: Make, export_once: Make, tmp_path: Path, monkeypatch: pyt
     run_folder.claim(tmp_path / "run")
     runtime = Runtime(machine, tmp_path / "run", 0, Limit(), 64)
     student, step = Step("recover", Train()), Step("quantize", Quantize(schemes=[SCHEME], max_drop=100.0))
-    models = Checkpoints("recover", {"own": [folder]}, {"own": [1.0]}, [teacher.load_tokenizer(folder)], "")
+    models = Checkpoints("recover", {"own": [folder]}, {"own": [1.0]}, [teacher.load_tokenizer(folder)])
     inputs = quantize.QuantizeInputs("quantize", models, tasks, one_encoder=False)
     made = quantize.run(inputs, step.settings, runtime)
     assert made.failed == {}
-    checkpoints = {student: models, step: Checkpoints("quantize", {"own": [tmp_path / "run/quantize/own"]}, {}, [], "")}
+    checkpoints = {student: models, step: Checkpoints("quantize", {"own": [tmp_path / "run/quantize/own"]}, {}, [])}
     compared = Models(student, 1, [], checkpoints, {step: made}, frozenset(), shared=False, columns={}, window=None)
     plain = Variant("student", "torch", "fp32", student)
     int8 = Variant("student", SCHEME, "int8", student, step, file="model_int8.onnx", key=SCHEME, row_by_row=True)

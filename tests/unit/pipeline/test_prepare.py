@@ -11,8 +11,11 @@ import pytest
 
 from distill.compression.pruning.search import Shape
 from distill.config import Batch, Limit, ScaleWithCompression, Train
+from distill.config.feature_kinds import LOGITS
 from distill.config.plan import TEACHER, Source, Step
+from distill.errors import ConfigError
 from distill.pipeline.stages.train import _compression
+from distill.pipeline.train_steps.corpus import _check_heads
 from distill.pipeline.train_steps.prepare import learning_rate, length
 from tests.unit.pipeline.test_layer_map import FINETUNED, prune, train
 
@@ -73,3 +76,13 @@ def test_learning_rate_follows_from_width_and_cut() -> None:
         1e-4 * 384 / 64 * 2
     )
     assert learning_rate(Train(scale_with_compression=scale, optimizer={"lr": 3e-4}), 64, 4.0) == 3e-4
+
+
+def test_a_teacher_without_a_head_is_refused_with_settings_that_exist() -> None:
+    """Of a stage whose models of targets are one folder deeper."""
+    term: Any = SimpleNamespace(kind=LOGITS, compare_with="teacher")
+    with pytest.raises(ConfigError) as refused:
+        _check_heads("general/2x", {"soft_targets": term})
+    (line,) = refused.value.messages
+    assert line.startswith("stages.general.teacher: got a model without such a head; must ")
+    assert line.endswith("or set stages.general.terms.soft_targets.weight=0")

@@ -286,3 +286,13 @@ def test_a_folder_of_another_version_is_refused_in_one_line(form: int | None, tm
     pipeline._same_settings(tmp_path, settings)
     with pytest.raises(ConfigError, match=r"^seed: got 1; must be 0 as when .* was begun; set output=NEW_FOLDER$"):
         pipeline._same_settings(tmp_path, load_config(["recipe=task", "tasks.train=x.csv", "seed=1"]))
+
+
+def test_a_run_goes_on_with_the_default_of_a_setting_that_an_older_version_did_not_have(tmp_path: Path) -> None:
+    settings = load_config(["recipe=task", "tasks.train=x.csv"])
+    stored: dict[str, Any] = {"format": pipeline.FORMAT} | asdict(settings)
+    del stored["target"]["chain"], stored["stages"]["finetune"]["clip"], stored["stages"]["evaluate"]["repeats"]
+    (tmp_path / pipeline.SETTINGS).write_text(json.dumps(stored))
+    pipeline._same_settings(tmp_path, settings)
+    with pytest.raises(ConfigError, match=r"^target\.chain: got true; must be false as when .* was begun"):
+        pipeline._same_settings(tmp_path, load_config(["recipe=task", "tasks.train=x.csv", "target.chain=true"]))

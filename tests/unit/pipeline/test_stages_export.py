@@ -45,7 +45,7 @@ def test_a_failed_export_leaves_no_unverified_folders(tmp_path: Path, monkeypatc
         Task("first", TASK_TYPES["classification"], ("text",), ("a", "b"), ()), rows, {"validation": rows}, {}
     )
     run_folder.claim(tmp_path / "run")
-    models = Checkpoints("finetune", {}, {}, [], "")
+    models = Checkpoints("finetune", {}, {}, [])
     began = Origin(recipe="task", command="", version="0", seeds=[0])
     inputs = export.ExportInputs(
         *("export", "student", "", models), shared=False, tasks={"first": data, "second": data}, quantized=None,

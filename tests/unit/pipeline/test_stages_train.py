@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from distill import config
+from distill.config.plan import resolve
 from distill.pipeline.artefacts import Trained
 from distill.pipeline.stages import train
 from distill.pipeline.stages.train import SLOWEST, divided, one_by_one
@@ -105,3 +106,18 @@ def test_the_states_of_a_shared_encoder_stay_until_its_manifest_is_written(
     assert not (tmp_path / "finetune.state").exists()
     monkeypatch.setattr(train, "on_all_tasks", killed)
     assert train._trained(inputs, settings, runtime) == manifest
+
+
+@pytest.mark.parametrize("init", ["teacher_layers", "random", "static"])
+def test_a_teacher_keeps_its_pooler_whatever_its_students_start_from(init: str) -> None:
+    """A language model, from which the teacher starts here, is stored without one."""
+    loaded = config.load_config(["recipe=adapt", f"student.init={init}"])
+    kept = {step.stage: train.keeps_pooler(step, loaded.student) for step in resolve(loaded).of(config.Train)}
+    assert kept["finetune_teacher"]
+    assert kept["finetune"] == kept["finetune_baseline"] == (init == "teacher_layers")
+
+
+def test_a_given_student_has_no_pooler_of_its_teacher() -> None:
+    loaded = config.load_config(["recipe=task", "student.name=small"])
+    kept = {step.stage: train.keeps_pooler(step, loaded.student) for step in resolve(loaded).of(config.Train)}
+    assert (kept["finetune_teacher"], kept["finetune"]) == (True, False)

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from distill import config
 from distill.config.plan import TEACHER, Step, resolve
 from distill.errors import UserError
 from distill.models.families.record import ABSENT
+from distill.pipeline.artefacts import Cost, Key, Record, Trained
 from distill.pipeline.context import Context
 from distill.pipeline.context.folder import RunFolder
 from distill.pipeline.stages import train
 from distill.pipeline.train_steps import teacher_logits
 from distill.pipeline.train_steps.time_estimate import _labelled
-from distill.runtime.storage import cache, run_folder
+from distill.runtime.storage import cache, run_folder, structs
 from tests import tiny
 
 
@@ -62,9 +64,9 @@ STUDENT = Step(
 """A stage in which the given teacher labels the rows."""
 
 
-def labelled(ctx: Context) -> np.ndarray:
+def labelled(ctx: Context, student: Step = STUDENT) -> np.ndarray:
     (data,) = ctx.tasks.values()
-    (inputs,) = train.inputs(ctx, STUDENT).members
+    (inputs,) = train.inputs(ctx, student).members
     assert inputs.teacher is not None
     return np.array(teacher_logits.teacher_logits(inputs.teacher, data, ctx.runtime))
 
@@ -113,6 +115,22 @@ CHANGES: dict[str, tuple[Any, ...]] = {
 def test_an_equal_run_takes_the_outputs_of_another(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teacher_logits, "_logits", lambda *settings: pytest.fail("is computed again"))
     assert (logits(context(home, "second")) == of_first_run(home)).all()
+
+
+def test_outputs_of_a_teacher_with_the_same_files_are_taken_however_it_was_made(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A given model that is used as it is has the same in runs with other seeds, and for a task of another name."""
+    ctx = context(home, "second", "tasks.name=other")
+    made = next(step for step in ctx.plan.steps if step.stage == "finetune_teacher")
+    key = Key(inputs={}, given={"tasks": "other rows"}, versions={}, packages="", settings="of another seed")
+    record = Record(key=key, cost=Cost(seconds=1.0, peak_memory_mib=None))
+    shutil.copytree(home / "given", ctx.folder.of(made) / "other")
+    structs.write(ctx.folder.of(made) / run_folder.MANIFEST, Trained(tasks=["other"], record=record))
+    monkeypatch.setattr(teacher_logits, "_logits", lambda *settings: pytest.fail("is computed again"))
+    taught = replace(STUDENT, sources=STUDENT.sources | {"teacher": (made,)})
+    with cache.using("shared"):
+        assert (labelled(ctx, taught) == of_first_run(home)).all()
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -69,7 +69,7 @@ def runtime(tmp_path: Path) -> Runtime:
 
 
 def labeller(runtime: Runtime) -> Labeller:
-    models = Checkpoints("finetune_teacher", {"a": [runtime.folder / NAME]}, {"a": [1.0]}, [TOKENIZER], "teacher")
+    models = Checkpoints("finetune_teacher", {"a": [runtime.folder / NAME]}, {"a": [1.0]}, [TOKENIZER])
     return Labeller(models, None, _cross_fitted(FINETUNED, RunFolder(runtime.folder), ["a"]), lambda: None)
 
 

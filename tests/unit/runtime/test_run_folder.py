@@ -517,3 +517,9 @@ def test_a_new_file_replaces_none_that_came_meanwhile(tmp_path: Path) -> None:
     with atomic.writing_file(file, new=True) as temporary:
         temporary.write_text("mine")
     assert (file.read_text(), file.stat().st_nlink, [*tmp_path.iterdir()]) == ("mine", 1, [file])
+
+
+@pytest.mark.parametrize("setting", ["report.hourly_rate=2", "report.purpose=once more"])
+def test_what_a_report_adds_to_the_numbers_of_a_run_needs_no_other_run(setting: str) -> None:
+    same = [run_folder.run_folder("prune", ["seed=1", *more], None) for more in ([], [setting])]
+    assert same[0] == same[1]
