@@ -9,7 +9,7 @@ from pathlib import Path
 
 from distill.cli.options import Parser, count, exit_code
 from distill.config.backends import BACKENDS
-from distill.errors import ConfigError, printable
+from distill.errors import ConfigError, discreet, printable
 
 PROG = "python -m distill.compare"
 
@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         backends=(backends[0], backends[-1]),
         windows=options.windows,
-        log=lambda line: messages.print(Text(printable(line), style="dim"), soft_wrap=True),
+        log=lambda line: messages.print(Text(printable(discreet(line)), style="dim"), soft_wrap=True),
     )
     paths = write(comparison, options.output, own, overwrite=options.overwrite)
     show_blocks(blocks(comparison, whole=False), paths, Console(width=None if sys.stdout.isatty() else 160))
