@@ -85,7 +85,7 @@ def _run(options: argparse.Namespace) -> None:
                     f"--output: got {options.output}, a folder of the model {model}; must be another, as its files "
                     "would be part of the model; leave it out, or choose another"
                 )
-        check(options.output, own, overwrite=options.overwrite)
+        check(options.output, own, options.file, overwrite=options.overwrite)
     messages = Console(stderr=True)
     silence()
     comparison = compare(

@@ -24,9 +24,11 @@ def told_apart(a: str | Path, b: str | Path, file: str, options: Mapping[str, An
     return fingerprint([*places, file if "://" in file else str(Path(file).resolve()), options])
 
 
-def check(folder: Path, about: str, *, overwrite: bool = False) -> None:
-    """Refuse a folder for a comparison in which it would replace another's files."""
+def check(folder: Path, about: str, file: str, *, overwrite: bool = False) -> None:
+    """Refuse a folder for a comparison in which it would replace another's files, or its own rows."""
     outputs.check_all(folder, (PAGE, RESULTS), "--output", about=about, overwrite=overwrite)
+    if (name := next((name for name in (PAGE, RESULTS) if outputs.is_input(folder / name, [file])), None)) is not None:
+        raise ConfigError(f"--output: got {folder}, whose {name} the command reads; must be another; choose one")
 
 
 def write(comparison: dict[str, Any], asked: Path | None, about: str, *, overwrite: bool = False) -> dict[str, Path]:
