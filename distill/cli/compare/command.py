@@ -99,5 +99,7 @@ def _run(options: argparse.Namespace) -> None:
         windows=options.windows,
         log=lambda line: messages.print(Text(printable(discreet(line)), style="dim"), soft_wrap=True),
     )
-    paths = write(comparison, options.output, own, overwrite=options.overwrite)
-    show_blocks(blocks(comparison, whole=False), paths, Console(width=None if sys.stdout.isatty() else 160))
+    shown_on = Console(width=None if sys.stdout.isatty() else 160)
+    # First, so that nothing is lost where it cannot be written.
+    show_blocks(blocks(comparison, whole=False), None, shown_on)
+    show_blocks([], write(comparison, options.output, own, overwrite=options.overwrite), shown_on)

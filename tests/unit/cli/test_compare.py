@@ -278,3 +278,16 @@ def test_what_may_be_a_secret_in_an_address_is_in_no_output(
     comparison = json.loads(written["compare.json"])
     assert comparison["file"].endswith("/rows.csv?...")
     assert all(each["row"].startswith(f"{comparison['file']}, row ") for each in comparison["differences"])
+
+
+def test_a_comparison_that_cannot_be_written_is_shown(
+    model: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: Any, **settings: Any) -> None:
+        raise UserError("--output: got out; must be on a disk with more free space; free some")
+
+    monkeypatch.setattr("distill.cli.compare.write.write", full)
+    assert command.main([str(model("a")), str(model("b", 1)), rows(tmp_path, label=label)]) == 2
+    out, err = capsys.readouterr()
+    assert "on 12 labelled rows" in out
+    assert err.endswith("--output: got out; must be on a disk with more free space; free some\n")
