@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
@@ -56,8 +57,7 @@ def _constant(literal: str) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise Malformed(f"got the key {twice[:40]!r} twice in one object; must be there once; remove one of them")
     return value
 

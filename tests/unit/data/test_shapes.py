@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,15 @@ def test_rows_in_one_object(tmp_path: Path) -> None:
 
 
 SPAN = {"start": 0, "end": 3, "label": "TREE"}
+
+
+def test_an_object_of_many_keys_of_which_the_last_is_there_twice_is_refused_at_once(tmp_path: Path) -> None:
+    pairs = [f'"{number}": 0' for number in range(200_000)]
+    (tmp_path / "f.jsonl").write_text(f"{{{', '.join([*pairs, pairs[-1]])}}}")
+    began = time.monotonic()
+    with pytest.raises(DataError, match="the key '199999' twice"):
+        load(tmp_path / "f.jsonl")
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
