@@ -187,7 +187,9 @@ def _element(rest: str, text: io.TextIOWrapper, longest: int = LONGEST) -> tuple
             read = text.read(max(len(rest), 1 << 16)) if len(rest) < longest else ""
             if not read:
                 raise _broken(error) from error
-            rest += read
         else:
-            check_text(rest[:end])
-            return value, rest[end:], end
+            read = text.read(1 << 16) if end == len(rest) else ""  # a number may go on
+            if not read:
+                check_text(rest[:end])
+                return value, rest[end:], end
+        rest += read

@@ -55,6 +55,13 @@ def test_rows_in_one_object(tmp_path: Path) -> None:
     assert content(tmp_path, {"text": "oak", "tags": ["a", "b"]}, "h.json") == [{"text": "oak", "tags": ["a", "b"]}]
 
 
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_a_number_of_which_a_part_is_read_is_whole(before: int, tmp_path: Path) -> None:
+    """Text is read in parts of 2^16 characters."""
+    row = {"text": "x" * (2**16 - before - len('{"text": "", "size": ')), "size": 1234}
+    assert content(tmp_path, row) == [row]
+
+
 SPAN = {"start": 0, "end": 3, "label": "TREE"}
 
 
