@@ -65,6 +65,16 @@ def test_a_number_of_which_a_part_is_read_is_whole(before: int, tmp_path: Path) 
 SPAN = {"start": 0, "end": 3, "label": "TREE"}
 
 
+def test_the_rows_after_a_long_one_are_read_as_fast_as_others(tmp_path: Path) -> None:
+    long, short = "x" * 2_200_000, json.dumps({"text": "a"})
+    (tmp_path / "f.json").write_text(f'[{{"text": "{long}"}}, {", ".join([short] * 150_000)}]')
+    began = time.monotonic()
+    rows = load(tmp_path / "f.json").rows["text"]
+    assert time.monotonic() - began < 20
+    assert len(rows) == 150_001
+    assert rows.unique().to_pylist() == [long, "a"]
+
+
 def test_an_object_of_many_keys_of_which_the_last_is_there_twice_is_refused_at_once(tmp_path: Path) -> None:
     pairs = [f'"{number}": 0' for number in range(200_000)]
     (tmp_path / "f.jsonl").write_text(f"{{{', '.join([*pairs, pairs[-1]])}}}")
