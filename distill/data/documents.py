@@ -7,6 +7,7 @@ import weakref
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, overload
 
@@ -59,7 +60,7 @@ def of_text(paths: Sequence[Path]) -> Documents:
     """One document per line, without the white space around it. Blank lines are left out.
 
     Raises:
-        DataError: for a line that is not UTF-8.
+        DataError: for a line that is not UTF-8, or too long for the memory.
     """
     with ExitStack() as opened:
         files = [opened.enter_context(path.open("rb")) for path in paths]
@@ -94,7 +95,10 @@ def _in_file(number: int, spans: Iterator[tuple[int, int]]) -> NDArray[np.int64]
 def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, int]]:
     """First byte and end of each line that is not blank, without the white space around it."""
     start = 0
-    for row, line in enumerate(file):
+    for row, line in enumerate(iter(partial(file.readline, parquet.LARGEST + 1), b"")):
+        if len(line) > parquet.LARGEST:
+            size = f"{parquet.LARGEST >> 20} MiB"
+            raise DataError(f"{path}, line {row + 1}: got more than {size}; must be shorter; divide the document")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

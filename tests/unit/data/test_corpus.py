@@ -125,6 +125,15 @@ def test_a_file_without_rows_beside_others_is_left_out(tmp_path: Path) -> None:
     assert [*load_corpus(Corpus(kind="parquet", path=str(tmp_path)), Limit(), 0)] == ["Rain fell."]
 
 
+def test_a_line_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with a hole may be as long as it likes."""
+    monkeypatch.setattr("distill.data.parquet.LARGEST", 2**20)
+    (tmp_path / "x.txt").write_text("Rain fell.\n")
+    os.truncate(tmp_path / "x.txt", 2**21)
+    with pytest.raises(DataError, match=r"x.txt, line 2: got more than 1 MiB; must be shorter; divide the document"):
+        load_corpus(Corpus(kind="text", path=str(tmp_path)), Limit(), 0)
+
+
 def test_pipes_in_a_folder_are_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "train.txt")
     settings = Corpus(kind="text", path=str(tmp_path))
