@@ -10,6 +10,7 @@ from pathlib import Path
 from distill.cli.options import Parser, count, exit_code
 from distill.config.backends import BACKENDS
 from distill.errors import ConfigError, discreet, printable
+from distill.runtime.storage.outputs import at_home
 
 PROG = "python -m distill.compare"
 
@@ -39,7 +40,7 @@ def _parser(prog: str = PROG) -> Parser:
         "--label", metavar="COLUMN", action="append", help="column of the label; repeated, columns of 0 and 1"
     )
     parser.add_argument("--separator", help="between the values of a CSV")
-    parser.add_argument("--output", metavar="FOLDER", type=Path, help="default: outputs/compare/A-vs-B")
+    parser.add_argument("--output", metavar="FOLDER", type=at_home, help="default: outputs/compare/A-vs-B")
     parser.add_argument("--overwrite", action="store_true", help="replace what --output has of another comparison")
     parser.add_argument("--rows", metavar="N", type=count, default=10, help="rows to list where the models differ most")
     parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch of predictions")

@@ -55,7 +55,7 @@ def checked(
     text = os.fspath(given)
     if stdout and text in _STDOUT:
         return None
-    path = Path(text)
+    path = at_home(text)
     if is_null(path):
         return path
     what = "an empty name" if not text else special(path)
@@ -75,6 +75,11 @@ def checked(
             f"{_other(path, option)}"
         )
     return path
+
+
+def at_home(text: str) -> Path:
+    """The path of an output: bash leaves the ~ in `--output=~/x`, which would make a folder of this name."""
+    return Path(os.path.expanduser(text) if text.startswith("~/") else text)
 
 
 def write_all(
