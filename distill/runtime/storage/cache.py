@@ -67,7 +67,7 @@ def using(folder: str | Path | None = None, max_gib: float = MAX_GIB) -> Iterato
     """
     global _settings
     before = _settings
-    _settings = _Settings(None if folder is None else Path(folder).expanduser(), max_gib * 2**30, trims=True)
+    _settings = _Settings(None if folder is None else Path(os.path.expanduser(folder)), max_gib * 2**30, trims=True)
     try:
         yield
         trim()
