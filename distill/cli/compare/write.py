@@ -16,6 +16,8 @@ from distill.runtime.storage import outputs
 from distill.runtime.storage.checksums import fingerprint
 
 PAGE, RESULTS = "compare.html", "compare.json"
+_LONGEST = 110
+"""Bytes of the name of a model in that of a folder."""
 
 
 def told_apart(a: str | Path, b: str | Path, file: str, options: Mapping[str, Any]) -> str:
@@ -45,7 +47,7 @@ def write(comparison: dict[str, Any], asked: Path | None, about: str, *, overwri
     """
     content = json.dumps(comparison, indent=2, allow_nan=False) + "\n"
     shown = html.document(page.title(comparison), page.blocks(comparison))
-    a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in comparison["models"].values())
+    a, b = (_short(re.sub(r"[^\w.-]+", "_", model["name"])) for model in comparison["models"].values())
     folder = Path("outputs", "compare", f"{a}-vs-{b}") if asked is None else asked
     try:
         # Last, because another comparison may have taken the folder while this one was at work.
@@ -58,3 +60,8 @@ def write(comparison: dict[str, Any], asked: Path | None, about: str, *, overwri
             f"{quoting.option('--output', 'FOLDER')}"
         ) from error
     return {"page": folder / PAGE, "results": folder / RESULTS}
+
+
+def _short(name: str) -> str:
+    """The beginning of a name: file systems take 255 bytes for both."""
+    return name.encode(errors="replace")[:_LONGEST].decode(errors="ignore")

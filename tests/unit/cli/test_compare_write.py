@@ -102,3 +102,9 @@ def test_the_rows_are_never_replaced(file: str) -> None:
     with pytest.raises(ConfigError, match=r"^--output: got mine, whose compare\.json the command reads; must be"):
         module.check(folder, own, file.format(here=Path.cwd().name), overwrite=True)
     module.check(folder, own, "mine/rows.json", overwrite=True)
+
+
+def test_long_names_of_models_give_a_folder_that_can_be_made() -> None:
+    folder = write(comparison(a="é" * 120, b="s" * 250))["results"].parent
+    assert folder.name == f"{'é' * 55}-vs-{'s' * 110}"
+    assert write(comparison(a="é" * 120, b="s" * 251))["results"].parent.name == f"{folder.name}-2"
