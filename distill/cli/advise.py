@@ -22,7 +22,7 @@ from distill.cli.options import Parser, as_options, count, exit_code
 from distill.config import Config, Target, implied, load_config
 from distill.config.loads import BATCH, LOADS, SINGLE, load_of
 from distill.config.plan import resolve
-from distill.errors import ConfigError, printable, refuse
+from distill.errors import ConfigError, discreet, printable, refuse
 from distill.pipeline import validation
 from distill.runtime import quoting as typed
 
@@ -393,4 +393,4 @@ def _run(options: argparse.Namespace) -> None:
     given |= {} if options.load == BATCH else {"target.load": options.load}
     given |= {f"tasks.{name}": value for name, value in of_task.items()}
     again = " ".join(typed.setting(name, value) for name, value in given.items())
-    advise(configs, lambda name, advice: show(advice, f"python -m distill recipe=auto {again}"))
+    advise(configs, lambda name, advice: show(advice, f"python -m distill recipe=auto {discreet(again)}"))

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from distill.cli.options import Parser, as_options, count, exit_code, say
 from distill.errors import listen
 from distill.runtime import gpus, quoting
+from distill.runtime.storage.outputs import at_home
 
 PROG = "python -m distill.label"
 OPTIONS = (
@@ -45,7 +45,9 @@ def _parser(prog: str = PROG) -> Parser:
     )
     parser.add_argument("teacher", metavar="TEACHER", help="an exported folder, or one that transformers loads")
     parser.add_argument("files", metavar="FILE", nargs="+", help="CSV, TSV, JSONL or parquet; a glob or a URL too")
-    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help="a new folder, or one to go on with")
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=at_home, required=True, help="a new folder, or one to go on with"
+    )
     parser.add_argument("--text", metavar="COLUMN", help="column of the texts; by default that of the task")
     parser.add_argument("--text-pair", metavar="COLUMN", help="column of the second text of each pair")
     parser.add_argument(

@@ -131,11 +131,15 @@ def of_stdin() -> str:
 
     Raises:
         ConfigError: for a closed one.
-        DataError: for one that is too long, or no UTF-8.
+        DataError: for one that is too long, no UTF-8, or cannot be read.
     """
     if sys.stdin is None or "stdin" in streams.closed:
         raise ConfigError("standard input: got a closed one; must be open, as TEXT is -; pipe a text into it")
-    given = sys.stdin.buffer.read(_LONGEST + 1)
+    try:
+        given = sys.stdin.buffer.read(_LONGEST + 1)
+    except OSError as error:
+        why = error.strerror or error
+        raise DataError(f"standard input: got {why}; must be a text that can be read; pipe one into it") from error
     if len(given) > _LONGEST:
         raise DataError(f"standard input: got more than {_LONGEST:,} bytes; must be shorter; pipe a part of it")
     return _decoded(given.removeprefix(_MARK).removesuffix(b"\n").removesuffix(b"\r"), "standard input")

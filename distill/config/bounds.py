@@ -14,9 +14,10 @@ from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from distill.config import hydra_hooks, typed
-from distill.errors import ConfigError
+from distill.errors import ConfigError, reason
 
 CHARACTERS = 20_000
 """Maximum characters of all words of a command line. The time that Hydra takes grows with their square."""
@@ -26,6 +27,8 @@ VALUES = 3_000
 """Maximum values of a config file, each counted as often as an alias repeats it."""
 DEPTH = 20
 """Maximum nesting of lists, mappings and interpolations."""
+DIGITS = 1_000
+"""Maximum digits of a number on a command line. Python refuses to read a few thousand."""
 READS = 1_000
 """Maximum times that a config names another one in its defaults list, all configs together."""
 EXPANDED = 1_000_000
@@ -57,6 +60,10 @@ def of_words(words: Iterable[str]) -> Iterator[str]:
         key, _, value = word.partition("=")
         if (depth := _depth(word)) > DEPTH:
             yield f"{key[:80]}: got brackets in {depth} others; must be in at most {DEPTH}; write it with fewer"
+        elif (digits := max(map(len, re.findall(r"\d[\d_]*", word)), default=0)) > DIGITS:
+            yield f"{key[:80]}: got a number of {digits:,} digits; must have at most {DIGITS:,}; write a smaller one"
+        elif "\0" in word:
+            yield f"{key[:80]}: got a NUL character; must be text; remove it"
         elif has_resolver(_times(value) if key.lstrip("+").startswith("hydra.") else word):
             yield no_resolver(key if "${" not in key else "command line", value or word)
 
@@ -95,7 +102,7 @@ def guarded(schema: type) -> Iterator[None]:
         if source.provider == "main" or not file.is_file():  # the main ones are distill's own
             return read(source, config_path)
         check_file(file)
-        result = read(source, config_path)
+        result = _constructed(read, source, config_path, file)
         package = result.header.get("package") or "_group_"
         group = config_path.rpartition("/")[0].replace("/", ".")
         names = package.replace("_global_", "").replace("_group_", group).split(".")
@@ -129,6 +136,17 @@ def composing() -> Iterator[None]:
         ) from error
 
 
+def _constructed(read: Callable[..., Any], source: Any, config_path: str, file: Path) -> Any:
+    """What `read` returns for a file. Raises ConfigError for a value that is none of the type that YAML takes it for,
+    such as `!!int x`: its errors are those of Python."""
+    try:
+        return read(source, config_path)
+    except OmegaConfBaseException:  # some are such errors too
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"{file}: got a wrong value ({reason(error)}); must be YAML; correct the file") from error
+
+
 def check_file(file: Path) -> None:
     """Raise ConfigError for a config file that is too large, or reads something from elsewhere."""
     size = file.stat().st_size
@@ -160,6 +178,8 @@ def check_text(text: str, name: str) -> None:
                 f"{_place(name, event)}: got values in {depth} others; must be in at most {DEPTH}; write it with fewer"
             )
         value = getattr(event, "value", None) or ""
+        if "\0" in value:
+            raise ConfigError(f"{_place(name, event)}: got a NUL character; must be text; remove it")
         if has_resolver(_times(value)):
             raise ConfigError(no_resolver(_place(name, event), value))
     number = _values(yaml.compose(text, Loader=yaml.SafeLoader), {})

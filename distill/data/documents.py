@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 import weakref
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, overload
 
@@ -21,19 +22,21 @@ from distill.data.lines import NoRows
 from distill.data.task_types.task_type import check_texts
 from distill.errors import DataError
 
+_OPEN = 64
+"""Files that are open at once: a process may open few, and a corpus may have a file for each document."""
+
 
 class Documents(Sequence[str]):
     """Texts, in UTF-8.
 
     Args:
-        files: open files.
         places: `[n, 3]` number of the file, first byte and end of each document.
-        opened: the contexts of the files, which are closed with this object.
+        opened: opens the file with a number. At most `_OPEN` files are open at once.
     """
 
-    def __init__(self, files: Sequence[IO[bytes]], places: NDArray[np.int64], opened: ExitStack) -> None:
-        self._files, self._places = files, places
-        weakref.finalize(self, opened.close)
+    def __init__(self, places: NDArray[np.int64], opened: Callable[[int], IO[bytes]]) -> None:
+        self._places, self._opened, self._files = places, opened, dict[int, IO[bytes]]()
+        weakref.finalize(self, _close, self._files)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -46,26 +49,48 @@ class Documents(Sequence[str]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number, start, end = self._places[index].tolist()
-        file = self._files[number]
+        file = self._file(number)
         file.seek(start)
         return file.read(end - start).decode("utf-8", "replace")  # who reads a file that changes refuses it later
+
+    def _file(self, number: int) -> IO[bytes]:
+        if number not in self._files:
+            if len(self._files) == _OPEN:
+                self._files.pop(next(iter(self._files))).close()
+            self._files[number] = self._opened(number)
+        return self._files[number]
 
     def keep(self, order: NDArray[np.int64]) -> None:
         """Keep the documents with the numbers `order` [n], in this order."""
         self._places = self._places[order]
 
 
+def _close(files: dict[int, IO[bytes]]) -> None:
+    for file in files.values():
+        file.close()
+
+
 def of_text(paths: Sequence[Path]) -> Documents:
     """One document per line, without the white space around it. Blank lines are left out.
 
     Raises:
-        DataError: for a line that is not UTF-8.
+        DataError: for a line that is not UTF-8, or too long for the memory.
     """
-    with ExitStack() as opened:
-        files = [opened.enter_context(path.open("rb")) for path in paths]
-        named = enumerate(zip(files, paths, strict=True))
-        places = [_in_file(number, _lines(file, path)) for number, (file, path) in named]
-        return Documents(files, np.concatenate(places), opened.pop_all())
+    places = list[NDArray[np.int64]]()
+    for number, path in enumerate(paths):
+        with path.open("rb") as file:
+            places.append(_in_file(number, _lines(file, path)))
+
+    def opened(number: int) -> IO[bytes]:
+        try:
+            return paths[number].open("rb")
+        except OSError as error:
+            raise DataError(
+                f"{paths[number]}: got {error.strerror or error}; must not change while it is read; run the same "
+                "command again"
+            ) from error
+
+    return Documents(np.concatenate(places), opened)
 
 
 def of_parquet(paths: Sequence[Path]) -> Documents:
@@ -77,10 +102,12 @@ def of_parquet(paths: Sequence[Path]) -> Documents:
         DataError: for a file that is not parquet, is incomplete or lacks the column, for another type of column, for a
             null, and for a small file with texts that would fill the memory.
     """
-    with ExitStack() as opened:
-        file = opened.enter_context(tempfile.TemporaryFile())
-        places = [_in_file(0, _copied(path, file)) for path in paths]
-        return Documents([file], np.concatenate(places), opened.pop_all())
+    with ExitStack() as stack:
+        file = stack.enter_context(tempfile.TemporaryFile())
+        places = np.concatenate([_in_file(0, _copied(path, file)) for path in paths])
+        found = Documents(places, lambda number: file)
+        weakref.finalize(found, stack.pop_all().close)
+        return found
 
 
 def _in_file(number: int, spans: Iterator[tuple[int, int]]) -> NDArray[np.int64]:
@@ -94,7 +121,10 @@ def _in_file(number: int, spans: Iterator[tuple[int, int]]) -> NDArray[np.int64]
 def _lines(file: IO[bytes], path: Path) -> Iterator[tuple[int, int]]:
     """First byte and end of each line that is not blank, without the white space around it."""
     start = 0
-    for row, line in enumerate(file):
+    for row, line in enumerate(iter(partial(file.readline, parquet.LARGEST + 1), b"")):
+        if len(line) > parquet.LARGEST:
+            size = f"{parquet.LARGEST >> 20} MiB"
+            raise DataError(f"{path}, line {row + 1}: got more than {size}; must be shorter; divide the document")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
@@ -16,11 +17,32 @@ from distill.data.lines import LONGEST, Malformed, check_text, lines
 
 Form = Literal["lines", "array", "object"]
 """One object a line, one array of rows, or, maybe, one object with the rows in it."""
+_READ = 1 << 16
+"""Characters that are read at once."""
 WHOLE = 1 << 24
 """Characters of an object that is in memory as a whole."""
 
 Rows = Iterator[tuple[dict[str, Any], int]]
 """(row, its characters)."""
+
+
+class _Source:
+    """A text of which a part that was read can be put back."""
+
+    def __init__(self, text: io.TextIOWrapper) -> None:
+        self._text, self._back, self._at = text, "", 0
+
+    def read(self, size: int) -> str:
+        """The next characters: none at the end, and else maybe fewer."""
+        if self._at == len(self._back):
+            return self._text.read(size)
+        part = self._back[self._at : self._at + size]
+        self._at += len(part)
+        return part
+
+    def put_back(self, part: str) -> None:
+        """Let a part be read next."""
+        self._back, self._at = part + self._back[self._at :], 0
 
 
 def form(start: bytes, *, whole: bool) -> Form:
@@ -37,16 +59,17 @@ def rows(text: io.TextIOWrapper, form: Form, notes: list[str]) -> Rows:
         RecursionError: for lists in lists.
     """
     if form == "array":
-        elements = _Values(text, _more("", text))
+        source = _Source(text)
+        elements = _Values(source, _more("", source))
         for value, characters in elements:
             yield shapes.row(value), characters
-        _check_end(elements.rest, text)
+        _check_end(elements.rest, source)
     elif form == "lines" or _has_lines(text):
         text.seek(0)
         yield from _objects(text)
     else:
         text.seek(0)
-        yield from _document(text, notes)
+        yield from _document(_Source(text), notes)
 
 
 def _constant(literal: str) -> Any:
@@ -56,8 +79,7 @@ def _constant(literal: str) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise Malformed(f"got the key {twice[:40]!r} twice in one object; must be there once; remove one of them")
     return value
 
@@ -94,7 +116,7 @@ def _has_lines(text: io.TextIOWrapper) -> bool:
 class _Values:
     """(value, characters) of every element of an array, and the text after the last one."""
 
-    def __init__(self, text: io.TextIOWrapper, rest: str) -> None:
+    def __init__(self, text: _Source, rest: str) -> None:
         self.text, self.rest = text, rest[1:]
 
     def __iter__(self) -> Iterator[tuple[Any, int]]:
@@ -117,14 +139,14 @@ def _after(rest: str, mark: str, wanted: str) -> str:
     return rest[1:]
 
 
-def _check_end(rest: str, text: io.TextIOWrapper) -> None:
+def _check_end(rest: str, text: _Source) -> None:
     if rest := _more(rest, text):
         raise Malformed(
             f"got {rest[:20]!r} after the end; must be one array or one object; write one object a line, or one array"
         )
 
 
-def _document(text: io.TextIOWrapper, notes: list[str]) -> Rows:
+def _document(text: _Source, notes: list[str]) -> Rows:
     """The rows of one object: its list `data`, which is not in memory as a whole, or what `shapes.of_object` finds."""
     rest, fields, read = _more("", text)[1:], dict[str, Any](), 0
     found = False
@@ -170,24 +192,28 @@ def _of_data(value: Any, characters: int, fields: Mapping[str, Any]) -> Rows:
         yield shapes.row(value), characters
 
 
-def _more(rest: str, text: io.TextIOWrapper) -> str:
+def _more(rest: str, text: _Source) -> str:
     """`rest` without white space before it, and with more text if nothing is left."""
-    while not (rest := rest.lstrip()) and (read := text.read(1 << 16)):
+    while not (rest := rest.lstrip()) and (read := text.read(_READ)):
         rest = read
     return rest
 
 
-def _element(rest: str, text: io.TextIOWrapper, longest: int = LONGEST) -> tuple[Any, str, int]:
+def _element(rest: str, text: _Source, longest: int = LONGEST) -> tuple[Any, str, int]:
     """(the value that `rest` begins with, the text after it, characters of the value)."""
     while True:
         try:
             value, end = _DECODER.raw_decode(rest)
         except ValueError as error:
             # An element that is not in `rest` as a whole is broken in the same way as a wrong one.
-            read = text.read(max(len(rest), 1 << 16)) if len(rest) < longest else ""
+            read = text.read(max(len(rest), _READ)) if len(rest) < longest else ""
             if not read:
                 raise _broken(error) from error
-            rest += read
         else:
-            check_text(rest[:end])
-            return value, rest[end:], end
+            read = text.read(_READ) if end == len(rest) else ""  # a number may go on
+            if not read:
+                check_text(rest[:end])
+                if len(rest) > end + _READ:  # of a long value, whose rest would be copied for each value after it
+                    text.put_back(rest[end + _READ :])
+                return value, rest[end : end + _READ], end
+        rest += read

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from distill.data.task_types import written
 from distill.data.task_types.regression import REGRESSION
 from distill.data.task_types.reranking import RERANKING
 from distill.data.unfinished import INSIDE, LARGEST, PLAN
-from distill.errors import ConfigError, UserError
+from distill.errors import ConfigError, UserError, discreet
 from distill.runtime.storage import atomic, file_hashes, locks
 from distill.runtime.storage.strict_json import read_json
 
@@ -136,8 +136,9 @@ class Plan:
 
     @property
     def text(self) -> str:
-        """As it is stored."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)})
+        """As it is stored: without what may be a secret in an address."""
+        sources = tuple(replace(source, name=discreet(source.name)) for source in self.sources)
+        return json.dumps({"schema": SCHEMA, **asdict(replace(self, sources=sources))})
 
     @property
     def reranks(self) -> bool:
@@ -261,7 +262,7 @@ def _difference(known: Plan, plan: Plan) -> str | None:
             return f"{name} {_shown(before)}, and not {_shown(now)}; must be the same"
     for one, other in zip(known.sources, plan.sources, strict=False):
         if one.content != other.content:
-            same = " as it was before it changed" if one.name == other.name else ""
+            same = " as it was before it changed" if discreet(one.name) == discreet(other.name) else ""
             return (
                 f"the file {one.name}{same}, where {other.name} is given; must be the same bytes, from the same kind "
                 "of place"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from distill.data.unfinished import INSIDE
-from distill.errors import UserError, reason
+from distill.errors import UserError, discreet, reason
 from distill.labelling import plan as plans
 from distill.labelling.plan import Changed, Plan, Unit
 from distill.runtime.storage import atomic, disk_errors
@@ -72,7 +72,7 @@ class Work:
 
     def note(self, unit: Unit, by: str, error: str) -> None:
         """Note a failed try of a process."""
-        atomic.write_text(self.noted(unit, by), error)
+        atomic.write_text(self.noted(unit, by), discreet(error))
 
     def noted(self, unit: Unit, by: str) -> Path:
         return self.tried / f"{unit.name}.{by}.txt"
@@ -210,8 +210,8 @@ def finish(work: Work) -> list[dict[str, Any]]:
     labelled = work.labelled()
     left = [unit for unit in work.plan.units if unit.name not in labelled]
     poison = [
-        {"file": unit.source, "first_row": unit.start + 1, "rows": unit.rows, "errors": work.errors(unit) or [_GONE]}
-        for unit in left
+        {"file": discreet(unit.source), "first_row": unit.start + 1, "rows": unit.rows, "errors": errors}
+        for unit, errors in ((unit, work.errors(unit) or [_GONE]) for unit in left)
     ]
     for path in work.folder.glob(".*.parquet.*"):
         if atomic.TEMPORARY.fullmatch(path.name) and path.name.split(".")[1] in labelled:

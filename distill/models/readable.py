@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,9 +43,13 @@ def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
 
 
 def check_size(file: Path) -> None:
-    """Raise DataError for a file of more than `LARGEST` bytes, which would be read into memory as a whole."""
+    """Raise DataError for a file of more than `LARGEST` bytes, which would be read into memory as a whole, and for a
+    device or a pipe, which would be waited for."""
     with suppress(OSError):
-        if (size := file.stat().st_size) > LARGEST:
+        status = file.stat()
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise DataError(f"{file}: got a device or a pipe; must be a file; copy the folder again")
+        if (size := status.st_size) > LARGEST:
             raise DataError(
                 f"{file}: got {size >> 20:,} MiB; must be at most {LARGEST >> 20} MiB, as every file of settings and "
                 "every vocabulary is; copy or download the folder again"

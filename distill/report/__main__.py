@@ -79,7 +79,7 @@ def _main(arguments: Sequence[str] | None, prog: str) -> int:
     except OSError as error:
         if (line := disk_errors.problem(error)) is None:
             raise
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)
         return 2
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # The schema of a stranger's results admits numbers that no run measures.

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from distill.cli.options import Parser, count, exit_code
 from distill.config.backends import BACKENDS
-from distill.errors import ConfigError, printable
+from distill.errors import ConfigError, discreet, printable
+from distill.runtime.storage.outputs import at_home
 
 PROG = "python -m distill.compare"
 
@@ -39,7 +40,7 @@ def _parser(prog: str = PROG) -> Parser:
         "--label", metavar="COLUMN", action="append", help="column of the label; repeated, columns of 0 and 1"
     )
     parser.add_argument("--separator", help="between the values of a CSV")
-    parser.add_argument("--output", metavar="FOLDER", type=Path, help="default: outputs/compare/A-vs-B")
+    parser.add_argument("--output", metavar="FOLDER", type=at_home, help="default: outputs/compare/A-vs-B")
     parser.add_argument("--overwrite", action="store_true", help="replace what --output has of another comparison")
     parser.add_argument("--rows", metavar="N", type=count, default=10, help="rows to list where the models differ most")
     parser.add_argument("--batch-size", metavar="N", type=count, default=32, help="texts in a batch of predictions")
@@ -85,7 +86,7 @@ def _run(options: argparse.Namespace) -> None:
                     f"--output: got {options.output}, a folder of the model {model}; must be another, as its files "
                     "would be part of the model; leave it out, or choose another"
                 )
-        check(options.output, own, overwrite=options.overwrite)
+        check(options.output, own, options.file, overwrite=options.overwrite)
     messages = Console(stderr=True)
     silence()
     comparison = compare(
@@ -97,7 +98,9 @@ def _run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         backends=(backends[0], backends[-1]),
         windows=options.windows,
-        log=lambda line: messages.print(Text(printable(line), style="dim"), soft_wrap=True),
+        log=lambda line: messages.print(Text(printable(discreet(line)), style="dim"), soft_wrap=True),
     )
-    paths = write(comparison, options.output, own, overwrite=options.overwrite)
-    show_blocks(blocks(comparison, whole=False), paths, Console(width=None if sys.stdout.isatty() else 160))
+    shown_on = Console(width=None if sys.stdout.isatty() else 160)
+    # First, so that nothing is lost where it cannot be written.
+    show_blocks(blocks(comparison, whole=False), None, shown_on)
+    show_blocks([], write(comparison, options.output, own, overwrite=options.overwrite), shown_on)

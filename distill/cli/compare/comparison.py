@@ -27,7 +27,7 @@ from distill.cli.texts import check_width
 from distill.data.task_types import TASK_TYPES, TaskType, labelled
 from distill.data.task_types.embedding import cosines
 from distill.deploy.export.record import FILE
-from distill.errors import printable
+from distill.errors import discreet, printable
 from distill.evaluation import paired
 from distill.evaluation.clusters import clusters
 from distill.evaluation.disagreements import listed, short, shown
@@ -104,10 +104,12 @@ def compare(
     drawn_by_group = kind.per_token or kind.grouped
     texts = () if drawn_by_group else [rows.table.rows[name].to_pylist() for name in rows.text]
     parts = clusters([[str(text or "") for text in column] for column in texts]) if texts else None
+    shared = shared_texts(parts, tested=kind.same is not None)
+    notes = [*rows.notes, *given.notes, *unlike, *shared, *([IN_WINDOWS] if windows else [])]
     result = {
         "schema": 1,
         "version": __version__,
-        "file": str(file),
+        "file": discreet(str(file)),
         "columns": [*rows.text, *rows.choices],
         "label": list(given.label),
         "kind": kind.name,
@@ -118,13 +120,7 @@ def compare(
         **_scored(kind, models, outputs, rows, given, names, lengths, parts, top),
         "latency": measured,
         "environment": hardware(cores()),
-        "notes": [
-            *rows.notes,
-            *given.notes,
-            *unlike,
-            *shared_texts(parts, tested=kind.same is not None),
-            *([IN_WINDOWS] if windows else []),
-        ],
+        "notes": [*map(discreet, notes)],
     }
     return result | {"result": sentences(result)}
 
@@ -220,7 +216,7 @@ def _differences(
     found = listed(compared, own, parts, None if targets is None else targets[numbers], names)
     return [
         {
-            "row": rows.table.where(int(number)),
+            "row": discreet(rows.table.where(int(number))),
             "texts": [short(each) for each in shown(text)],
             "label": label,
             "difference": float(distance[number]),

@@ -16,6 +16,8 @@ from distill.runtime.storage import outputs
 from distill.runtime.storage.checksums import fingerprint
 
 PAGE, RESULTS = "compare.html", "compare.json"
+_LONGEST = 110
+"""Bytes of the name of a model in that of a folder."""
 
 
 def told_apart(a: str | Path, b: str | Path, file: str, options: Mapping[str, Any]) -> str:
@@ -24,9 +26,11 @@ def told_apart(a: str | Path, b: str | Path, file: str, options: Mapping[str, An
     return fingerprint([*places, file if "://" in file else str(Path(file).resolve()), options])
 
 
-def check(folder: Path, about: str, *, overwrite: bool = False) -> None:
-    """Refuse a folder for a comparison in which it would replace another's files."""
+def check(folder: Path, about: str, file: str, *, overwrite: bool = False) -> None:
+    """Refuse a folder for a comparison in which it would replace another's files, or its own rows."""
     outputs.check_all(folder, (PAGE, RESULTS), "--output", about=about, overwrite=overwrite)
+    if (name := next((name for name in (PAGE, RESULTS) if outputs.is_input(folder / name, [file])), None)) is not None:
+        raise ConfigError(f"--output: got {folder}, whose {name} the command reads; must be another; choose one")
 
 
 def write(comparison: dict[str, Any], asked: Path | None, about: str, *, overwrite: bool = False) -> dict[str, Path]:
@@ -43,7 +47,7 @@ def write(comparison: dict[str, Any], asked: Path | None, about: str, *, overwri
     """
     content = json.dumps(comparison, indent=2, allow_nan=False) + "\n"
     shown = html.document(page.title(comparison), page.blocks(comparison))
-    a, b = (re.sub(r"[^\w.-]+", "_", model["name"]) for model in comparison["models"].values())
+    a, b = (_short(re.sub(r"[^\w.-]+", "_", model["name"])) for model in comparison["models"].values())
     folder = Path("outputs", "compare", f"{a}-vs-{b}") if asked is None else asked
     try:
         # Last, because another comparison may have taken the folder while this one was at work.
@@ -56,3 +60,8 @@ def write(comparison: dict[str, Any], asked: Path | None, about: str, *, overwri
             f"{quoting.option('--output', 'FOLDER')}"
         ) from error
     return {"page": folder / PAGE, "results": folder / RESULTS}
+
+
+def _short(name: str) -> str:
+    """The beginning of a name: file systems take 255 bytes for both."""
+    return name.encode(errors="replace")[:_LONGEST].decode(errors="ignore")

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from distill.cli.options import Parser, exit_code
-from distill.errors import ConfigError
+from distill.errors import ConfigError, printable
 from distill.runtime import quoting
 from distill.runtime.storage import outputs
 
@@ -83,6 +83,6 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         train, test = (f"{folder / name}" for name in FILES)
         given = f"{quoting.setting('tasks.train', train)} {quoting.setting('tasks.test', test)}"
         lines += [f"python -m distill recipe=auto {given} budget.minutes=15 output=outputs/tickets"]
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
 
     return exit_code(command)

@@ -148,7 +148,7 @@ def _parts_of_weights(folder: Path) -> Iterator[Path]:
 def _listed(file: Path, kind: Callable[[], Any]) -> Any:
     """The content of a JSON file; an empty `kind` if it has another, or none. Loading the model refuses it."""
     try:
-        content = atomic.read_json(file)
+        content = atomic.read_json(file) if file.is_file() else None  # a pipe would be waited for
     except (OSError, ValueError, RecursionError):
         return kind()
     return content if isinstance(content, type(kind())) else kind()

@@ -67,7 +67,7 @@ def using(folder: str | Path | None = None, max_gib: float = MAX_GIB) -> Iterato
     """
     global _settings
     before = _settings
-    _settings = _Settings(None if folder is None else Path(folder).expanduser(), max_gib * 2**30, trims=True)
+    _settings = _Settings(None if folder is None else Path(os.path.expanduser(folder)), max_gib * 2**30, trims=True)
     try:
         yield
         trim()
@@ -164,7 +164,7 @@ def trim() -> None:
     for path in [path for part in folders for path in _listed(part)]:
         with suppress(OSError):  # another process may remove it too
             at = path.lstat().st_mtime
-            if _LEFT.fullmatch(path.name) and now - at > _DAY and not locks.is_held(path):
+            if _LEFT.fullmatch(path.name) and now - at > _DAY and not locks.is_held(_lock_of(path)):
                 remove(path)
             elif _OURS.fullmatch(path.name) and not path.is_symlink():
                 entries.append((at, bytes_in(path), path))
@@ -175,6 +175,12 @@ def trim() -> None:
         if _unused_since(path, at):
             remove(path)
             size -= bytes_
+
+
+def _lock_of(path: Path) -> Path:
+    """The lock that is held while an entry is made under a temporary name; of a lock, the lock itself."""
+    key = path.name.removeprefix(".")[:16]
+    return path if path.parent.name == LOCKS else root() / LOCKS / f"{path.parent.name}-{key}"
 
 
 def _unused_since(path: Path, at: float) -> bool:

@@ -138,8 +138,13 @@ def _is(file: Path, known: Collection[str], lost: Path) -> bool:
     """Whether a file is as it was written; True for a missing file. `lost` is the path that must be made again without
     it."""
     with _read_only_if_there(file, lost):
-        return sha256(file) in known
+        return not _without_end(file) and sha256(file) in known
     return True
+
+
+def _without_end(path: Path) -> bool:
+    """Whether a path leads to a pipe or a device, which may be read without end."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 @contextmanager
@@ -171,7 +176,7 @@ def _of_files(files: Mapping[str, Sequence[str]]) -> str:
 def _read(folder: Path) -> dict[str, Any] | None:
     """The content of `SUMS`; None if the file is missing or damaged."""
     with _read_only_if_there(folder / SUMS, folder / SUMS):
-        return _parsed(folder / SUMS)
+        return None if _without_end(folder / SUMS) else _parsed(folder / SUMS)
     return None
 
 

@@ -55,7 +55,7 @@ def checked(
     text = os.fspath(given)
     if stdout and text in _STDOUT:
         return None
-    path = Path(text)
+    path = at_home(text)
     if is_null(path):
         return path
     what = "an empty name" if not text else special(path)
@@ -66,7 +66,7 @@ def checked(
     if (parent := _in_the_way(path)) is not None:
         other = _other(Path(path.name), option)
         raise ConfigError(f"{option}: got {path}; must be in a folder, but {parent} is none; {other}")
-    if _is_input(path, inputs):
+    if is_input(path, inputs):
         other = _other(_apart(path, inputs), option)
         raise ConfigError(f"{option}: got {path}, which the command reads; must be another file; {other}")
     if os.path.lexists(path) and not overwrite:
@@ -75,6 +75,11 @@ def checked(
             f"{_other(path, option)}"
         )
     return path
+
+
+def at_home(text: str) -> Path:
+    """The path of an output: bash leaves the ~ in `--output=~/x`, which would make a folder of this name."""
+    return Path(os.path.expanduser(text) if text.startswith("~/") else text)
 
 
 def write_all(
@@ -173,7 +178,7 @@ def _in_the_way(path: Path) -> Path | None:
     return None if parent is None or parent.is_dir() else parent
 
 
-def _is_input(path: Path, inputs: Iterable[str | Path]) -> bool:
+def is_input(path: Path, inputs: Iterable[str | Path]) -> bool:
     """Whether a file is one of the inputs, or in a folder that is one, however its path is spelt; or, of a file that
     does not exist, whether the same command would read it the next time, because a glob matches it."""
     every = [each for given in inputs for each in spellings(os.fspath(given))]
@@ -185,7 +190,7 @@ def _is_input(path: Path, inputs: Iterable[str | Path]) -> bool:
 
 def _apart(path: Path, inputs: Sequence[str | Path]) -> Path:
     """The path, or one in a folder of its own where a glob of the inputs matches other names in this one too."""
-    return path.parent / "predictions" / path.name if _is_input(_free(path), inputs) else path
+    return path.parent / "predictions" / path.name if is_input(_free(path), inputs) else path
 
 
 def spellings(given: str) -> Iterator[str]:

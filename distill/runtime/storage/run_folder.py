@@ -179,7 +179,7 @@ def finished(folder: Path) -> bool:
 def run_folder(recipe: str, overrides: list[str], output: str | None) -> Path:
     """Folder of a run. It depends only on recipe and settings, not on their order, so that the same command resumes."""
     if output is not None:
-        return Path(output).expanduser()
+        return Path(os.path.expanduser(output))  # of an unknown user, the name itself
     settings = sorted(o for o in overrides if not o.startswith(_NOT_IN_THE_NAME))
     name = ",".join(settings) or "default"
     if len(name) > 80 or not re.fullmatch(r"[\w=.,\[\]+~-]+", name):

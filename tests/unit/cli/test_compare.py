@@ -263,3 +263,31 @@ def test_ctrl_c_writes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr("distill.cli.compare.comparison.compare", stop)
     assert command.main(["a", "b", "rows.csv", "--output", str(tmp_path / "out")]) == 130
     assert not (tmp_path / "out").exists()
+
+
+def test_what_may_be_a_secret_in_an_address_is_in_no_output(
+    model: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(rows(tmp_path, label=label)).rename(tmp_path / "rows.csv?sig=thesignature")
+    address = f"file://{tmp_path}/rows.csv?sig=thesignature"
+    assert command.main([str(model("a")), str(model("b", 1)), address]) == 0
+    written = {file.name: file.read_text() for file in (tmp_path / "outputs/compare/a-vs-b").iterdir()}
+    shown = ["".join(capsys.readouterr()), *written.values()]
+    assert not [text for text in shown if "thesignature" in text]
+    comparison = json.loads(written["compare.json"])
+    assert comparison["file"].endswith("/rows.csv?...")
+    assert all(each["row"].startswith(f"{comparison['file']}, row ") for each in comparison["differences"])
+
+
+def test_a_comparison_that_cannot_be_written_is_shown(
+    model: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: Any, **settings: Any) -> None:
+        raise UserError("--output: got out; must be on a disk with more free space; free some")
+
+    monkeypatch.setattr("distill.cli.compare.write.write", full)
+    assert command.main([str(model("a")), str(model("b", 1)), rows(tmp_path, label=label)]) == 2
+    out, err = capsys.readouterr()
+    assert "on 12 labelled rows" in out
+    assert err.endswith("--output: got out; must be on a disk with more free space; free some\n")

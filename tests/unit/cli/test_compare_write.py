@@ -87,8 +87,24 @@ def test_what_tells_comparisons_apart_is_known_before_they_are_made() -> None:
     others = [("x", "student", "rows.csv", None), ("teacher", "x", "rows.csv", None), ("teacher", "student", "x", None)]
     others.append(("teacher", "student", "rows.csv", ["mood"]))  # type: ignore[arg-type]
     assert own not in {module.told_apart(a, b, file, {"label": label}) for a, b, file, label in others}
-    module.check(Path("new"), own)
+    module.check(Path("new"), own, "rows.csv")
     module.write(comparison(), Path("new"), own)
-    module.check(Path("new"), own)
+    module.check(Path("new"), own, "rows.csv")
     with pytest.raises(ConfigError, match="another"):
-        module.check(Path("new"), "another")
+        module.check(Path("new"), "another", "rows.csv")
+
+
+@pytest.mark.parametrize("file", ["mine/compare.json", "../{here}/mine/compare.json", "mine/*.json", "**/compare.json"])
+def test_the_rows_are_never_replaced(file: str) -> None:
+    own, folder = module.told_apart("teacher", "student", file, {}), Path("mine")
+    folder.mkdir()
+    (folder / "compare.json").write_text('{"body": "a text"}')
+    with pytest.raises(ConfigError, match=r"^--output: got mine, whose compare\.json the command reads; must be"):
+        module.check(folder, own, file.format(here=Path.cwd().name), overwrite=True)
+    module.check(folder, own, "mine/rows.json", overwrite=True)
+
+
+def test_long_names_of_models_give_a_folder_that_can_be_made() -> None:
+    folder = write(comparison(a="é" * 120, b="s" * 250))["results"].parent
+    assert folder.name == f"{'é' * 55}-vs-{'s' * 110}"
+    assert write(comparison(a="é" * 120, b="s" * 251))["results"].parent.name == f"{folder.name}-2"

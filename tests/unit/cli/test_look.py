@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import os
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -322,3 +323,14 @@ def test_what_cannot_be_shown_is_one_line(
     assert main(words) == 2
     advice = "python -m distill.look" if "--tokens" in words else "must be another file; set --out model/config-2.json"
     assert capsys.readouterr().err == f"{message.format(advice)}\n"
+
+
+def test_a_standard_input_that_cannot_be_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open(os.open("a file", os.O_WRONLY | os.O_CREAT), encoding="utf-8") as given:
+        monkeypatch.setattr("sys.stdin", given)
+        assert main(["model", "-"]) == 2
+    error = "standard input: got Bad file descriptor; must be a text that can be read; pipe one into it\n"
+    assert capsys.readouterr().err == error

@@ -132,6 +132,23 @@ def test_a_bomb_is_refused(bomb: str, tmp_path: Path) -> None:
     assert line in refused(tmp_path, "recipe=theirs", recipe__theirs=start + text)
 
 
+@pytest.mark.parametrize("value", ["!!int x", "!!bool x", "!!float x", "!!timestamp x", "0x_", "9" * 5000])
+def test_a_value_that_yaml_cannot_read_is_refused(value: str, tmp_path: Path) -> None:
+    text = f"{GLOBAL}defaults: [/recipe/task, _self_]\nseed: {value}\n"
+    assert "theirs.yaml: got a wrong value (" in refused(tmp_path, "recipe=theirs", recipe__theirs=text)
+
+
+def test_a_nul_character_is_refused(tmp_path: Path) -> None:
+    text = f'{GLOBAL}defaults: [/recipe/task, _self_]\noutput: "a\\0b"\n'
+    assert "theirs.yaml, line 3: got a NUL character" in refused(tmp_path, "recipe=theirs", recipe__theirs=text)
+    assert [*command_line.problems(["output=a\0b"])] == ["output: got a NUL character; must be text; remove it"]
+
+
+def test_a_number_that_python_refuses_to_read_is_refused() -> None:
+    (line,) = command_line.problems(["recipe=task", f"seed={'9' * 5000}"])
+    assert line == "seed: got a number of 5,000 digits; must have at most 1,000; write a smaller one"
+
+
 def test_configs_that_name_others_twice_are_refused(tmp_path: Path) -> None:
     files = {
         f"recipe__x{n}": f"{GLOBAL}defaults: ['/recipe/x{n + 1}@a', '/recipe/x{n + 1}@b', _self_]\n" for n in range(20)

@@ -13,6 +13,7 @@ import pytest
 from distill.config import Corpus, Limit
 from distill.data import files
 from distill.data.corpus import load_corpus, revisions
+from distill.data.documents import _OPEN
 from distill.errors import ConfigError, DataError
 from distill.pipeline.context.fingerprints import of_corpus
 
@@ -123,6 +124,26 @@ def test_a_file_without_rows_beside_others_is_left_out(tmp_path: Path) -> None:
     parquet(tmp_path / "x.parquet", ["Rain fell."])
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "y.parquet")
     assert [*load_corpus(Corpus(kind="parquet", path=str(tmp_path)), Limit(), 0)] == ["Rain fell."]
+
+
+def test_a_corpus_may_have_more_files_than_a_process_may_open(tmp_path: Path) -> None:
+    names = [f"text {number}" for number in range(3 * _OPEN)]
+    for name in names:
+        (tmp_path / f"{name}.txt").write_text(name)
+    before = len(os.listdir("/proc/self/fd"))
+    texts = load_corpus(Corpus(kind="text", path=str(tmp_path)), Limit(), 0)
+    assert sorted(texts) == sorted(names)
+    assert len(os.listdir("/proc/self/fd")) - before <= _OPEN
+    assert texts[0] in names
+
+
+def test_a_line_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file with a hole may be as long as it likes."""
+    monkeypatch.setattr("distill.data.parquet.LARGEST", 2**20)
+    (tmp_path / "x.txt").write_text("Rain fell.\n")
+    os.truncate(tmp_path / "x.txt", 2**21)
+    with pytest.raises(DataError, match=r"x.txt, line 2: got more than 1 MiB; must be shorter; divide the document"):
+        load_corpus(Corpus(kind="text", path=str(tmp_path)), Limit(), 0)
 
 
 def test_pipes_in_a_folder_are_not_waited_for(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,33 @@ def test_rows_in_one_object(tmp_path: Path) -> None:
     assert content(tmp_path, {"text": "oak", "tags": ["a", "b"]}, "h.json") == [{"text": "oak", "tags": ["a", "b"]}]
 
 
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_a_number_of_which_a_part_is_read_is_whole(before: int, tmp_path: Path) -> None:
+    """Text is read in parts of 2^16 characters."""
+    row = {"text": "x" * (2**16 - before - len('{"text": "", "size": ')), "size": 1234}
+    assert content(tmp_path, row) == [row]
+
+
 SPAN = {"start": 0, "end": 3, "label": "TREE"}
+
+
+def test_the_rows_after_a_long_one_are_read_as_fast_as_others(tmp_path: Path) -> None:
+    long, short = "x" * 2_200_000, json.dumps({"text": "a"})
+    (tmp_path / "f.json").write_text(f'[{{"text": "{long}"}}, {", ".join([short] * 150_000)}]')
+    began = time.monotonic()
+    rows = load(tmp_path / "f.json").rows["text"]
+    assert time.monotonic() - began < 20
+    assert len(rows) == 150_001
+    assert rows.unique().to_pylist() == [long, "a"]
+
+
+def test_an_object_of_many_keys_of_which_the_last_is_there_twice_is_refused_at_once(tmp_path: Path) -> None:
+    pairs = [f'"{number}": 0' for number in range(200_000)]
+    (tmp_path / "f.jsonl").write_text(f"{{{', '.join([*pairs, pairs[-1]])}}}")
+    began = time.monotonic()
+    with pytest.raises(DataError, match="the key '199999' twice"):
+        load(tmp_path / "f.jsonl")
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from distill.runtime.storage import strict_json
 from distill.runtime.storage.leases import Leases
 
 
-def work_of(folder: Path, tries: int = 3, units: int = 6) -> works.Work:
+def work_of(folder: Path, tries: int = 3, units: int = 6, name: str = "t.csv") -> works.Work:
     """Units of invented rows, without a model."""
-    source = plans.Source("t.csv", "hash", "table", ("t",), ("string",), ((5, 0, 0),) * units)
+    source = plans.Source(name, "hash", "table", ("t",), ("string",), ((5, 0, 0),) * units)
     columns = plans.Columns(("t",), "label", "soft")
     plan = plans.Plan("teacher", "torch", "fp32", 32, "regression", (), tries, 5, columns, (source,))
     assert plans.begun(folder, plan, print) is plan
@@ -62,6 +62,24 @@ def test_a_unit_that_always_fails_is_listed_and_the_others_are_labelled(tmp_path
     shutil.rmtree(work.tried)
     works.run(work, numbered, lambda unit: None, said.append)
     assert (works.finish(work), (tmp_path / "poison.json").exists()) == ([], False)
+
+
+def test_what_may_be_a_secret_in_an_address_is_in_no_file(tmp_path: Path) -> None:
+    work = work_of(tmp_path, units=1, name="https://me:thepassword@host/t.csv?sig=thesignature")
+
+    def label(unit: plans.Unit) -> pa.Table:
+        raise RuntimeError(f"404, {unit.source}")
+
+    works.run(work, label, lambda unit: None, lambda line: None)
+    (poison,) = works.finish(work)
+    assert poison["file"] == "https://...@host/t.csv?..."
+    written = [file.read_text() for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(written) > 2
+    assert not [text for text in written if "thepassword" in text or "thesignature" in text]
+    known = plans.stored(tmp_path)
+    assert known is not None
+    plans.check(tmp_path, known, work.plan)  # the same command goes on
+    assert plans.stamp_of(known) == plans.stamp(tmp_path) == work.stamp
 
 
 def test_a_unit_that_fails_twice_is_labelled_by_the_third_process(tmp_path: Path) -> None:

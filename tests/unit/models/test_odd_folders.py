@@ -33,6 +33,7 @@ from distill.models.families.record import TEXTS
 from distill.models.families.sentence import check_no_prompt
 from distill.models.token_types import typed
 from distill.models.write import write_model
+from distill.pipeline.context.fingerprints import model_files
 from distill.runtime.storage.atomic import CLAIM
 from tests import tiny
 
@@ -347,6 +348,18 @@ def test_a_pipe_in_place_of_the_weights_is_not_waited_for(exported: Path) -> Non
     os.mkfifo(exported / "model.safetensors")
     assert hashed(exported) is None
     assert serve.load(exported).backend == "onnxruntime"
+
+
+@pytest.mark.parametrize(
+    "name", ["modules.json", "model.safetensors.index.json", "added_tokens.json", "1_Pooling/config.json"]
+)
+def test_a_pipe_among_the_settings_of_a_model_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    folder = tiny.save(tmp_path / "model", "bert", "SequenceClassification")
+    (folder / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(folder / name)
+    assert folder / name not in model_files(folder)
+    with pytest.raises(DataError, match="got a device or a pipe; must be a file"):
+        stored_head(folder)
 
 
 @pytest.mark.parametrize("below", ["export/rows", "export/4x/rows"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +78,14 @@ def test_lists_are_written_to_new_files_or_standard_output(
     assert (project / "forms").read_text() == "mine"
     assert main(["outputs", option, "forms", "--overwrite"]) == 0
     assert (project / "forms").read_text() == printed
+
+
+def test_the_name_of_a_folder_that_cannot_be_written_acts_on_no_terminal(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(folder: Path, overwrite: bool) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(folder / "report.md"))
+
+    monkeypatch.setattr("distill.report.__main__._written", refused)
+    assert main(["theirs\x1b]0;owned\x07"]) == 2
+    assert capsys.readouterr().err.startswith(r"theirs\x1b]0;owned\x07/report.md: got Read-only file system; must be ")

@@ -412,6 +412,19 @@ def test_leftovers_of_killed_runs_are_removed_after_a_day(root: Path) -> None:
     assert [path.name for path in (root / "models").iterdir()] == [f".{KEY}.2.distill-tmp"]
 
 
+def test_an_entry_that_is_being_made_is_no_leftover_whatever_the_clock_says(root: Path) -> None:
+    """A clock may jump, and a machine may sleep for a weekend."""
+
+    def make(folder: Path) -> None:
+        rows(folder)
+        os.utime(folder.parent, (0, 0))
+        cache.trim()
+
+    folder = store.get_or_make("tables", KEY, make)
+    assert folder == root / "tables" / KEY / cache.CONTENT
+    assert (folder / "rows.arrow").read_bytes() == b"rows"
+
+
 def test_a_lock_that_is_held_is_no_leftover(root: Path) -> None:
     """Of a training that takes longer than a day: another process with the same work would no longer wait for it."""
     with store.making("models", KEY, lambda end: None):

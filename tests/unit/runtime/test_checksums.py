@@ -122,6 +122,23 @@ def test_a_file_that_cannot_be_read_is_not_damaged(
     assert run_folder.mend(run) == []
 
 
+@pytest.mark.parametrize("file", ["times.json", "finetune/a/weights"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(file: str, run: Path) -> None:
+    (run / file).unlink()
+    os.mkfifo(run / file)
+    (line,) = run_folder.mend(run)
+    assert line.startswith(f"{file}: not as it was written")
+    assert not (run / file).exists()
+
+
+def test_a_pipe_in_the_place_of_the_hashes_is_not_waited_for(run: Path) -> None:
+    (run / checksums.SUMS).unlink()
+    os.mkfifo(run / checksums.SUMS)
+    run_folder.mend(run)
+    with pytest.raises(UserError, match="got a pipe; must be a file, or nothing, to be written"):
+        atomic.write_json(run / "times.json", {"ms": 6.5})
+
+
 def test_a_file_that_was_removed_is_not_damaged(run: Path) -> None:
     for file in ("times.json", "finetune/a/weights"):
         (run / file).unlink()

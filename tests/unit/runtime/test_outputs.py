@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from distill.cli import label
+from distill.cli.compare import command as compare
 from distill.errors import ConfigError
 from distill.runtime.storage import outputs
 from distill.runtime.storage.atomic import write_text
@@ -37,6 +39,15 @@ def test_a_new_file_may_be_written_anywhere() -> None:
     for name in ("new.csv", "not/yet/there.csv", "linked/new.csv", "-.csv"):
         assert outputs.checked(name, "--output") == Path(name)
     assert outputs.checked("-", "--html", stdout=False) == Path("-")
+
+
+def test_a_tilde_that_the_shell_left_is_the_home_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert outputs.checked("~/new.csv", "--output") == Path("/home/me/new.csv")
+    assert label._parser().parse_args(["bert", "rows.csv", "--out=~/labels"]).out == Path("/home/me/labels")
+    assert compare._parser().parse_args(["a", "b", "rows.csv", "--output=~/x"]).output == Path("/home/me/x")
+    for name in ("~", "~new.csv", "./~/new.csv", "new/~/x.csv"):
+        assert outputs.at_home(name) == Path(name)
 
 
 def test_what_is_no_file_is_refused_and_the_advice_works_in_a_shell() -> None:

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from distill.errors import ConfigError, UserError
 from distill.pipeline.validation import hydra_errors
-from distill.runtime.storage import atomic, checksums, disk_errors, run_folder
+from distill.runtime.storage import atomic, cache, checksums, disk_errors, run_folder
 
 REFUSED = "output: got {}; must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
 
@@ -490,6 +490,14 @@ def test_paths_are_told_apart_from_names_on_the_hub(
     (tmp_path / "here.bin").touch()
     monkeypatch.chdir(tmp_path)
     assert run_folder.is_path(name) is path
+
+
+def test_a_name_with_a_tilde_that_is_no_user_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert run_folder.run_folder("prune", [], "~/x") == Path("/home/me/x")
+    assert run_folder.run_folder("prune", [], "~nobody-here/x") == Path("~nobody-here/x")
+    with cache.using("~nobody-here", max_gib=0):
+        assert cache.root() == Path("~nobody-here")
 
 
 def test_what_a_kill_left_of_a_long_name_is_removed(tmp_path: Path) -> None:
