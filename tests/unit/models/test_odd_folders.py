@@ -127,7 +127,7 @@ def test_token_types_are_given_where_the_tokenizer_outputs_them(names: list[str]
     np.testing.assert_allclose(serve.load(tmp_path / "written").outputs(pairs), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer", "XLNetTokenizer"])
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer", "XLNetTokenizer", "HerbertTokenizer"])
 def test_token_types_of_a_class_that_had_them_before_are_kept(name: str) -> None:
     """In transformers 5 these output none unless their files say so; in 4, in which models were trained, they did."""
     class_ = getattr(transformers, name)
