@@ -88,6 +88,8 @@ def test_names_in_label2id_alone(numbers: dict[str, Any], found: tuple[str, ...]
     head = stored_head(folder)
     assert head is not None
     assert head.labels == found
+    defaults = tuple(f"LABEL_{number}" for number in range(3))
+    assert task_of_model("rows", teacher.read_config(folder), TEXTS).labels == (found or defaults)
 
 
 def test_one_name_for_two_outputs_is_refused(tmp_path: Path) -> None:
