@@ -14,6 +14,7 @@ from distill.models.families.foreign import ADAPTER, check_adapter, check_format
 from distill.models.families.settings import check_settings
 from distill.models.readable import check_pointer, check_size
 from distill.runtime import quoting
+from distill.runtime.storage.atomic import claimed
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -40,10 +41,11 @@ def config_of(folder: str | Path) -> dict[str, Any]:
     """The content of config.json.
 
     Raises:
-        DataError: for a folder without this file, and for a file that is not a model's config.
+        DataError: for a folder without this file, for that of a run, and for a file that is not a model's config.
     """
     file = Path(folder) / CONFIG
     check_adapter(Path(folder))
+    _check_run(Path(folder))
     if not file.is_file():
         raise DataError(
             f"{folder}: got no {CONFIG}; must be a folder that transformers loads; {_checkpoint(Path(folder))}save "
@@ -200,3 +202,12 @@ def _checkpoint(folder: Path) -> str:
     names = [path.parent.name for name in (CONFIG, ADAPTER) for path in folder.glob(f"checkpoint-*/{name}")]
     numbers = [int(name.partition("-")[2]) for name in names if name.partition("-")[2].isdigit()]
     return f"take its last checkpoint, {folder}/checkpoint-{max(numbers)}, or " if numbers else ""
+
+
+def _check_run(folder: Path) -> None:
+    """Raise DataError for the folder of a run, whose config.json has the settings of the run."""
+    if claimed(folder):
+        models = [str(file.parent) for file in sorted(folder.glob("export*/*/config.json"))]
+        raise DataError(
+            f"{folder}: got the folder of a run; must be that of a model; choose {' or '.join(models) or 'one in it'}"
+        )
