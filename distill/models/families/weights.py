@@ -181,8 +181,8 @@ def opened(file: Path, framework: str = "np") -> Iterator[Any]:
 
 
 def tensors_of(folder: str | Path) -> dict[str, Tensor]:
-    """Name -> tensor [...] of the weights of a folder. Raises DataError as from `weight_files`, and for a damaged
-    file."""
+    """Name -> tensor [...] of the weights of a folder. Raises DataError as from `weight_files`, for a damaged file, and
+    for a tensor without values."""
     found: dict[str, Tensor] = {}
     for file in weight_files(folder):
         with opened(file) as tensors:
@@ -194,6 +194,11 @@ def tensors_of(folder: str | Path) -> dict[str, Tensor]:
                         "save the model again with save_pretrained"
                     )
                 found[name] = Tensor(file, tuple(part.get_shape()), part.get_dtype())
+    if empty := [name for name, tensor in found.items() if tensor.shape == (0,)]:
+        raise DataError(
+            f"{folder}: got {empty[0]} without values, as DeepSpeed's ZeRO stage 3 leaves it; must be whole; write the "
+            "weights with zero_to_fp32.py, which DeepSpeed puts into the folder of a checkpoint"
+        )
     return found
 
 

@@ -231,3 +231,9 @@ def test_the_folder_of_a_run_is_no_model(shards: Path, tmp_path: Path) -> None:
     shutil.copytree(shards, run / "export" / "tickets")
     assert refusal(run).endswith(f"; choose {run}/export/tickets")
     assert stored_head(run / "export" / "tickets") is None
+
+
+def test_weights_that_are_divided_among_gpus_are_no_model(shards: Path) -> None:
+    """The large tensors have no values in the file; the small ones are whole."""
+    save_file({"classifier.weight": np.zeros(0, np.float32), "classifier.bias": np.zeros(2, np.float32)}, shards / B)
+    assert "got classifier.weight without values, as DeepSpeed's ZeRO stage 3 leaves it; must be" in refusal(shards)
