@@ -99,6 +99,16 @@ def test_one_name_for_two_outputs_is_refused(tmp_path: Path) -> None:
         serve.load(folder)
 
 
+def test_the_names_of_labels_count_where_their_number_is_another(tmp_path: Path) -> None:
+    """As in version 4 of transformers. In version 5 the number resets the names."""
+    folder = saved(tmp_path / "m")
+    expected = serve.load(folder).outputs(SENTENCES)
+    tiny.change(folder / "config.json", num_labels=2)
+    found = serve.load(folder)
+    assert found.labels == LABELS  # type: ignore[union-attr]
+    np.testing.assert_array_equal(found.outputs(SENTENCES), expected)
+
+
 # ---- tokenizers
 
 
