@@ -15,6 +15,7 @@ from distill import config
 from distill.config import names
 from distill.data.class_weights import ClassWeight
 from distill.data.task_types import TaskType, kind_of_model
+from distill.models.families.head import by_number, without_defaults
 
 UNNAMED = ("train", "training", "data", "dataset")
 """Names of files that do not name a task. It is named after their folder."""
@@ -81,7 +82,10 @@ def task_of_model(name: str, config: Any, architecture: str, columns: tuple[str,
     """The task of a model that is known only by its config and its architecture: its kind, the labels of the config,
     and the metrics of the kind."""
     kind = kind_of_model(getattr(config, "problem_type", None), config.num_labels, architecture)
-    labels = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if kind.named else ()
+    labels: tuple[str, ...] = ()
+    if kind.named:
+        stated = tuple(str(config.id2label[number]) for number in range(config.num_labels))
+        labels = without_defaults(stated) or by_number(config.label2id, config.num_labels) or stated
     return Task(name, kind, columns, labels, kind.metrics)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 UNSTATED = ("PreTrainedTokenizerFast", "TokenizersBackend", "AlbertTokenizer", "AlbertTokenizerFast", "XLNetTokenizer",
-            "XLNetTokenizerFast")  # fmt: skip
+            "XLNetTokenizerFast", "HerbertTokenizer", "HerbertTokenizerFast")  # fmt: skip
 """Classes of tokenizers that output token types in transformers 4, and do not in 5 unless their files say so."""
 
 

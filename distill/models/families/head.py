@@ -220,10 +220,10 @@ def _names(file: Path, config: Mapping[str, Any], outputs: int, architecture: st
             f"{file}: got the name {twice[0]!r} for several outputs in id2label; must be another name for each output, "
             "because predictions name them; correct id2label and label2id"
         )
-    return without_defaults(labels) or _by_number(config.get("label2id"), outputs)
+    return without_defaults(labels) or by_number(config.get("label2id"), outputs)
 
 
-def _by_number(numbers: Any, outputs: int) -> tuple[str, ...]:
+def by_number(numbers: Any, outputs: int) -> tuple[str, ...]:
     """The names that label2id states for the outputs; empty unless it has one for each, and none of transformers'
     defaults. A training that sets label2id alone leaves these in id2label."""
     stated = numbers if isinstance(numbers, Mapping) else {}

@@ -14,6 +14,7 @@ from distill.models.families.foreign import ADAPTER, check_adapter, check_format
 from distill.models.families.settings import check_settings
 from distill.models.readable import check_pointer, check_size
 from distill.runtime import quoting
+from distill.runtime.storage.atomic import claimed
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -40,10 +41,11 @@ def config_of(folder: str | Path) -> dict[str, Any]:
     """The content of config.json.
 
     Raises:
-        DataError: for a folder without this file, and for a file that is not a model's config.
+        DataError: for a folder without this file, for that of a run, and for a file that is not a model's config.
     """
     file = Path(folder) / CONFIG
     check_adapter(Path(folder))
+    _check_run(Path(folder))
     if not file.is_file():
         raise DataError(
             f"{folder}: got no {CONFIG}; must be a folder that transformers loads; {_checkpoint(Path(folder))}save "
@@ -179,8 +181,8 @@ def opened(file: Path, framework: str = "np") -> Iterator[Any]:
 
 
 def tensors_of(folder: str | Path) -> dict[str, Tensor]:
-    """Name -> tensor [...] of the weights of a folder. Raises DataError as from `weight_files`, and for a damaged
-    file."""
+    """Name -> tensor [...] of the weights of a folder. Raises DataError as from `weight_files`, for a damaged file, and
+    for a tensor without values."""
     found: dict[str, Tensor] = {}
     for file in weight_files(folder):
         with opened(file) as tensors:
@@ -192,6 +194,11 @@ def tensors_of(folder: str | Path) -> dict[str, Tensor]:
                         "save the model again with save_pretrained"
                     )
                 found[name] = Tensor(file, tuple(part.get_shape()), part.get_dtype())
+    if empty := [name for name, tensor in found.items() if tensor.shape == (0,)]:
+        raise DataError(
+            f"{folder}: got {empty[0]} without values, as DeepSpeed's ZeRO stage 3 leaves it; must be whole; write the "
+            "weights with zero_to_fp32.py, which DeepSpeed puts into the folder of a checkpoint"
+        )
     return found
 
 
@@ -200,3 +207,12 @@ def _checkpoint(folder: Path) -> str:
     names = [path.parent.name for name in (CONFIG, ADAPTER) for path in folder.glob(f"checkpoint-*/{name}")]
     numbers = [int(name.partition("-")[2]) for name in names if name.partition("-")[2].isdigit()]
     return f"take its last checkpoint, {folder}/checkpoint-{max(numbers)}, or " if numbers else ""
+
+
+def _check_run(folder: Path) -> None:
+    """Raise DataError for the folder of a run, whose config.json has the settings of the run."""
+    if claimed(folder):
+        models = [str(file.parent) for file in sorted(folder.glob("export*/*/config.json"))]
+        raise DataError(
+            f"{folder}: got the folder of a run; must be that of a model; choose {' or '.join(models) or 'one in it'}"
+        )

@@ -41,7 +41,7 @@ def as_written(path: str | Path, tokenizer: Any) -> Any:
     written.no_truncation()
     written.no_padding()
     settings = tokenizer_settings.read(Path(path) / tokenizer_settings.FILES[0])
-    _set(written, settings)
+    _set(written, settings, tokenizer)
     if (around := _around(tokenizer, settings)) is not None:
         written.post_processor = around
     if _same(written, tokenizer):
@@ -77,17 +77,21 @@ def _has(written: Any, token: Any) -> bool:
 
 
 def _same(written: Any, tokenizer: Any) -> bool:
-    """Whether two tokenizers give the same tokens of the probes, alone and in pairs."""
+    """Whether a tokenizer has the tokens of the one that is written, and gives the same of the probes, alone and in
+    pairs."""
+    known = tokenizer.get_vocab()
+    if any(known.get(token) != number for token, number in written.get_vocab().items()):
+        return False  # the class takes added tokens from another file
     probes = [*((text,) for text in PROBES), *itertools.pairwise(PROBES)]
     return all(written.encode(*texts).ids == tokenizer(*texts)["input_ids"] for texts in probes)
 
 
-def _set(written: Any, settings: dict[str, Any]) -> None:
-    """Apply what transformers 4 applies to a tokenizer.json: settings of BERT's normalizer, and the blank that is put
-    before a text of bytes."""
+def _set(written: Any, settings: dict[str, Any], tokenizer: Any) -> None:
+    """Apply what transformers 4 applies to a tokenizer.json: settings of BERT's normalizer where a class has them, as
+    HerBERT's has not, and the blank that is put before a text of bytes."""
     from tokenizers import normalizers, pre_tokenizers
 
-    if isinstance(written.normalizer, normalizers.BertNormalizer):
+    if isinstance(written.normalizer, normalizers.BertNormalizer) and hasattr(tokenizer, "do_lower_case"):
         written.normalizer.lowercase = settings.get("do_lower_case", True)
         written.normalizer.strip_accents = settings.get("strip_accents")
         written.normalizer.handle_chinese_chars = settings.get("tokenize_chinese_chars", True)

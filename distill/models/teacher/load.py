@@ -13,6 +13,7 @@ from distill.models import families
 from distill.models.families.head import class_names, stored_head, stores_rtd_head
 from distill.models.families.record import TEXTS, position_table_after_padding
 from distill.models.families.settings import own_code
+from distill.models.families.vectors import embeds
 from distill.models.families.weights import CONFIG, check_links, config_of
 from distill.models.readable import readable
 from distill.models.teacher import tokenizer_settings
@@ -106,7 +107,9 @@ def load_mlm(path: str | Path) -> tuple[Any, bool]:
     from transformers import AutoModelForMaskedLM
 
     stated = config_of(path)
-    claimed = stated.get("legacy") is not False and any("ForMaskedLM" in name for name in class_names(stated))
+    named = stated.get("legacy") is not False and any("ForMaskedLM" in name for name in class_names(stated))
+    # The config of an embedder may be that of the model it was trained from, whose head it does not have.
+    claimed = named and not embeds(path)
     model, missing = _load(AutoModelForMaskedLM, path, claimed)
     heads = tuple(f"{module}." for module in families.family_of(model).mlm_head)
     return model, not any(key.startswith(heads) for key in missing)

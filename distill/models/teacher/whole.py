@@ -59,6 +59,9 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
             shapes, or whose values are not numbers.
     """
     config = config_of(path)
+    names = config.get("id2label")
+    if "num_labels" in config and isinstance(names, Mapping) and names:  # in version 5 the number would reset them
+        settings = {"num_labels": len(names), **settings}
     stored = without_outer(path, config, tensors_of(path))
     check_names(path, config, stored)
     with readable(path), quiet():

@@ -89,6 +89,8 @@ def test_names_in_label2id_alone(numbers: dict[str, Any], found: tuple[str, ...]
     head = stored_head(folder)
     assert head is not None
     assert head.labels == found
+    defaults = tuple(f"LABEL_{number}" for number in range(3))
+    assert task_of_model("rows", teacher.read_config(folder), TEXTS).labels == (found or defaults)
 
 
 def test_one_name_for_two_outputs_is_refused(tmp_path: Path) -> None:
@@ -96,6 +98,16 @@ def test_one_name_for_two_outputs_is_refused(tmp_path: Path) -> None:
     tiny.change(folder / "config.json", id2label={"0": "pos", "1": "pos", "2": "neg"})
     with pytest.raises(DataError, match="got the name 'pos' for several outputs in id2label"):
         serve.load(folder)
+
+
+def test_the_names_of_labels_count_where_their_number_is_another(tmp_path: Path) -> None:
+    """As in version 4 of transformers. In version 5 the number resets the names."""
+    folder = saved(tmp_path / "m")
+    expected = serve.load(folder).outputs(SENTENCES)
+    tiny.change(folder / "config.json", num_labels=2)
+    found = serve.load(folder)
+    assert found.labels == LABELS  # type: ignore[union-attr]
+    np.testing.assert_array_equal(found.outputs(SENTENCES), expected)
 
 
 # ---- tokenizers
@@ -128,7 +140,7 @@ def test_token_types_are_given_where_the_tokenizer_outputs_them(names: list[str]
     np.testing.assert_allclose(serve.load(tmp_path / "written").outputs(pairs), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer", "XLNetTokenizer"])
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "AlbertTokenizer", "XLNetTokenizer", "HerbertTokenizer"])
 def test_token_types_of_a_class_that_had_them_before_are_kept(name: str) -> None:
     """In transformers 5 these output none unless their files say so; in 4, in which models were trained, they did."""
     class_ = getattr(transformers, name)

@@ -103,6 +103,24 @@ def test_a_missing_language_model_head_is_detected(name: str, tiny_model, tmp_pa
         assert tied == loaded.config.tie_word_embeddings == (name not in ("eurobert", "ultrabert"))
 
 
+@pytest.mark.parametrize(("family", "named"), [("mpnet", "MPNetForMaskedLM"), ("roberta", "RobertaForMaskedLM")])
+def test_the_config_of_an_embedder_claims_no_language_model_head(family: str, named: str, tmp_path: Path) -> None:
+    """That of all-mpnet-base-v2, and of all-distilroberta-v1, is their base's, whose head they do not have."""
+    folder = tiny.save(tmp_path, family, "")
+    tiny.change(folder / "config.json", architectures=[named])
+    with pytest.raises(DataError, match=f"must have every tensor of {named}"):
+        teacher.load_mlm(folder)
+    listed = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{name}"} for path, name in listed.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    model, has_head = teacher.load_mlm(folder)
+    assert not has_head
+    stored = tiny.model(family, "", vocab_size=model.config.vocab_size)
+    torch.testing.assert_close(
+        families.encoder(model).state_dict(), {n: v for n, v in stored.state_dict().items() if "pooler" not in n}
+    )
+
+
 @pytest.mark.quick(6)
 @pytest.mark.parametrize("name", sorted(families.STUDENTS))
 def test_a_new_classifier_head_depends_only_on_the_seed(name: str, tiny_model, tmp_path: Path, capfd) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import string
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,38 @@ def test_the_files_of_transformers_keep_their_class(name: str, lower: bool, tmp_
     assert type(found) is type(expected) is made
     for texts in (("The Cat sat",), ("the cat", "sat")):
         assert found(*texts)["input_ids"] == expected(*texts)["input_ids"]
+
+
+def test_a_class_without_settings_of_case_reads_the_case_of_the_file(tmp_path: Path) -> None:
+    """HerBERT's, whose words are cased. Its class had token types in version 4, and has none in 5."""
+    signs = [*string.ascii_letters, "\u00ef"]
+    pieces = [*SPECIAL.values(), *signs, *(f"{sign}</w>" for sign in signs)]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    built = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", end_of_word_suffix="</w>"))
+    built.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    built.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
+    built.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(SPECIAL | {"tokenizer_class": "HerbertTokenizer"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": 200}))
+    found = teacher.load_tokenizer(tmp_path)
+    for texts in (("Na\u00efve Cat",), ("the Cat", "SAT")):
+        assert found(*texts)["input_ids"] == built.encode(*texts).ids
+    assert typed(found)
+
+
+def test_tokens_that_the_file_alone_adds_are_kept(tmp_path: Path) -> None:
+    """transformers 5 takes added tokens from tokenizer_config.json."""
+    special = transformers.BertTokenizer().all_special_tokens
+    made = transformers.BertTokenizer(vocab={token: number for number, token in enumerate([*special, "the", "cat"])})
+    made.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": 100}))
+    file, flags = tmp_path / "tokenizer.json", ("single_word", "lstrip", "rstrip", "normalized", "special")
+    added = {"id": len(made), "content": "[ORDER]"} | dict.fromkeys(flags, False)
+    tiny.change(file, added_tokens=[*json.loads(file.read_text())["added_tokens"], added])
+    expected = Tokenizer.from_file(str(file)).encode("the [ORDER] cat").ids
+    assert added["id"] in expected
+    assert teacher.load_tokenizer(tmp_path)("the [ORDER] cat")["input_ids"] == expected
 
 
 @pytest.mark.parametrize("last", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from distill.errors import DataError
 from distill.models.families.head import stored_head
 from distill.models.families.weights import config_of, tensors_of, unread, weight_files
 from distill.models.teacher import load_tokenizer
+from distill.runtime.storage.atomic import CLAIM
 
 INDEX = "model.safetensors.index.json"
 A, B = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -217,3 +219,21 @@ def test_tensors_are_those_of_the_file(tmp_path: Path) -> None:
     file = saved(tmp_path / "model.safetensors", x=1)
     (tensor,) = tensors_of(tmp_path).values()
     assert (tensor.file, tensor.shape, tensor.dtype) == (file, load_file(file)["x"].shape, "F32")
+
+
+def test_the_folder_of_a_run_is_no_model(shards: Path, tmp_path: Path) -> None:
+    """Its config.json has the settings of the run."""
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / CLAIM).touch()
+    (run / "config.json").write_text("{}")
+    assert refusal(run).endswith(f"{run}: got the folder of a run; must be that of a model; choose one in it")
+    shutil.copytree(shards, run / "export" / "tickets")
+    assert refusal(run).endswith(f"; choose {run}/export/tickets")
+    assert stored_head(run / "export" / "tickets") is None
+
+
+def test_weights_that_are_divided_among_gpus_are_no_model(shards: Path) -> None:
+    """The large tensors have no values in the file; the small ones are whole."""
+    save_file({"classifier.weight": np.zeros(0, np.float32), "classifier.bias": np.zeros(2, np.float32)}, shards / B)
+    assert "got classifier.weight without values, as DeepSpeed's ZeRO stage 3 leaves it; must be" in refusal(shards)
