@@ -62,7 +62,7 @@ class Retained(Record, frozen=True):
 
 
 class Calibration(Record, frozen=True):
-    """The temperature is None where there is no development split on which it could be chosen."""
+    """The temperature is None where no development rows can choose it, or the model makes no error on them."""
 
     ece: Amount
     """Expected calibration error."""

@@ -179,16 +179,31 @@ def _students(runs: Sequence[Run], variants: Sequence[Variant], group: Group, as
         return []
     best = (fitting or others)[0]
     start = "Of the students" if fitting else f"No student does; of the students{_conditions(relaxed, '')}"
-    word = GOALS[ask.goal][1]
-    return [f"{start}, {best.name}{_where(runs, best, group)} is the {word}: it retains {numbers(best, group, ask)}."]
+    judged = _apart(best, ask) if ask.least else None
+    there = f", with {verdict.percent(judged.value, ask.least)} on the development rows" if judged else ""
+    named = f"{best.name}{_where(runs, best, group)} is the {GOALS[ask.goal][1]}{there}"
+    return [f"{start}, {named}: it retains {numbers(best, group, ask)}."]
 
 
 def _what(ask: Ask) -> str:
     return "of what the teacher's score has above chance" if ask.above else "of the teacher's score"
 
 
-def _conditions(ask: Ask, all_of: str) -> str:
-    parts = [f"retain at least {ask.least:g}%"] if ask.least else []
+def _apart(variant: Variant, ask: Ask) -> Value | None:
+    """What a variant retains on the development rows, if choices are made there."""
+    return variant.development_above if ask.above else variant.development
+
+
+def _there(variant: Variant, ask: Ask) -> str:
+    """` on the development rows (98.0% there)`, if choices are made there; else an empty text."""
+    judged = _apart(variant, ask)
+    return f" on the development rows ({verdict.percent(judged.value, ask.least)} there)" if judged else ""
+
+
+def _conditions(ask: Ask, all_of: str, judged: Variant | None = None) -> str:
+    """`judged`: a variant that a sentence says to meet the conditions, or not to, and on which rows."""
+    rows = " on the development rows" if judged is not None and _apart(judged, ask) else ""
+    parts = [f"retain at least {ask.least:g}%{rows}"] if ask.least else []
     parts += [f"take at most {ask.ms:g} ms"] if ask.ms is not None else []
     parts += [f"have at most {ask.mib:g} MiB"] if ask.mib is not None else []
     return f"{all_of} that {' and '.join(parts)}" if parts else ""
@@ -197,18 +212,15 @@ def _conditions(ask: Ask, all_of: str) -> str:
 def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> str:
     best = f"{GOALS[ask.goal][1]}{_conditions(ask, ' of the variants')}"
     over = model_rows.reference(runs[group.runs[0]].results)
-    judged = variant.development_above if ask.above else variant.development
-    apart = (
-        f" on the development rows ({verdict.percent(judged.value, ask.least)} there)" if judged and ask.least else ""
-    )
-    # On the rows by which it was chosen, the best of many is too good for a test.
-    tested = bool(ask.least and judged) and not ask.above and len(variant.runs) == 1
-    test = verdict.keeps(variant.first, ask.least) if tested else ""
     by_score = ask.least > 0 or ask.goal in ("retained", "above_chance")
+    apart = _there(variant, ask) if by_score else ""
+    # On the rows by which it was chosen, the best of many is too good for a test.
+    tested = bool(ask.least and apart) and not ask.above and len(variant.runs) == 1
+    test = verdict.keeps(variant.first, ask.least) if tested else ""
     rows = ""
     if by_score:
         seen = verdict.known_rows(runs[variant.best].results)
-        rows = seen if judged else f"It was chosen {verdict.SAME_SCORES}."
+        rows = seen if apart else f"It was chosen {verdict.SAME_SCORES}."
     return (
         f"Ship {_called(runs, variant)}{_where(runs, variant, group)}, the {best}{apart}: it retains "
         f"{numbers(variant, group, ask)} the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
@@ -255,10 +267,10 @@ def _ends(value: Value, digits: int) -> str:
 def _none(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: Ask) -> list[str]:
     """Sentences that no variant meets the conditions and, for each condition, on the nearest variant that meets the
     others."""
-    if not offered(variants, group, Ask(0.0, ask.above)):
+    if not (every := offered(variants, group, Ask(0.0, ask.above))):
         return [f"No variant has both a speed and a share {_what(ask)}, so there is no choice."]
     near = [_nearest(runs, variants, group, *each, ask.least) for each in _relaxed(ask)]
-    return [f"There are no variants{_conditions(ask, '')}.", *(sentence for sentence in near if sentence)]
+    return [f"There are no variants{_conditions(ask, '', every[0])}.", *(sentence for sentence in near if sentence)]
 
 
 def _relaxed(ask: Ask) -> Iterator[tuple[Ask, str]]:
@@ -277,10 +289,12 @@ def _nearest(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask
     found = [each for each in offered(variants, group, ask) if limited or _gains(each, name, Ask(0.0))]
     if not found:
         return ""
-    best = found[0]
+    best, whole = found[0], replace(ask, least=least)
+    there = _there(best, whole) if ask.goal in ("retained", "above_chance") else ""
+    named = f"{_called(runs, best)}{_where(runs, best, group)}"
     return (
-        f"Of those{_conditions(ask, '') or ' measured'}, {_called(runs, best)}{_where(runs, best, group)} {word}: "
-        f"it retains {numbers(best, group, replace(ask, least=least))} ({_size_and_time(best, group)})."
+        f"Of those{_conditions(ask, '', best) or ' measured'}, {named} {word}{there}: "
+        f"it retains {numbers(best, group, whole)} ({_size_and_time(best, group)})."
     )
 
 

@@ -69,14 +69,18 @@ def _form(model: Model) -> tuple[str, str]:
 def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     first = chosen.first
     name = f"your model in {model_rows.variant(first)}" if is_teacher(results, first) else chosen.name
-    why = f"It is the fastest variant that retains at least {ask.least:g}%"
-    if not is_teacher(results, first) and chosen.speedup[group.input or ""].value < 1:
-        why = f"It is slower than your model, and the fastest student that retains at least {ask.least:g}%"
+    speed = chosen.speedup[group.input or ""]
+    same = speed.interval is not None and speed.interval[0] <= 1 <= speed.interval[1]
+    # Your model in float32, which is not offered, is then faster, or may be.
+    which = "student" if not is_teacher(results, first) and speed.value < 1 else "variant"
+    slower = "slower than your model, and " if which == "student" and not same else ""
+    unclear = " This is no measurable speedup: the interval includes 1." if same else ""
+    why = f"{unclear} It is {slower}the fastest {which} that retains at least {ask.least:g}%"
     judged = chosen.development
     where = f" on the development rows ({verdict.percent(judged.value, ask.least)} there)" if judged else ""
     selected = "" if judged else f" It was chosen {verdict.SAME_SCORES}."
     over = model_rows.reference(results)
-    return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}. {why}{where}.{selected}"
+    return f"Ship {name}: it retains {numbers(chosen, group, ask)} the speed of {over}.{why}{where}.{selected}"
 
 
 def _nearest(students: Sequence[Variant], group: Group, ask: Ask) -> Variant | None:

@@ -230,7 +230,7 @@ def other_table(results: Results) -> Table | None:
     columns = ("GMACs", "Examples/s", "Calibration error")
     note = (
         "GMACs: billions of multiply-accumulates for one text of 128 tokens. Examples/s: in batches, at the tasks' own "
-        "lengths. Calibration error: expected calibration error, 0 to 1, averaged over the classification splits."
+        "lengths. Calibration error: expected calibration error, 0 to 1, averaged over tasks with classes or labels."
     )
     return _models(results, "Other measures", columns, cells, [note])
 

@@ -223,14 +223,13 @@ def quality_and_speed(results: Results, model: Model, yours: str) -> str:
 
 
 def _elsewhere(results: Compared, model: Model) -> str:
-    """Sentences on the speedups from texts, with the other load, and with inputs of a fixed batch and length; empty if
-    the speedup of the headline is one of the latter."""
+    """Sentences on the speedups from texts, with the other load and, where these were timed, with inputs of a fixed
+    batch and length; empty if the speedup of the headline is one of the latter."""
     measured = model.speedup.by_input if model.speedup else {}
     fixed = {name: row for name, row in measured.items() if re.fullmatch(r"\d+x\d+", name)}
     own = reported_input(results)
-    if not fixed or own in fixed:
+    if own in fixed:
         return ""
-    listed = ", ".join(f"{row.median:.2f}x at {name}" for name, row in fixed.items())
     text = model.from_text.get(own or "")
     tokenizer = f" From texts, with the tokenizer, it is {text.speedup.median:.2f}x." if text else ""
     loads = [
@@ -238,7 +237,9 @@ def _elsewhere(results: Compared, model: Model) -> str:
         for name, row in measured.items()
         if name not in fixed and name != own
     ]
-    return f"{tokenizer}{''.join(loads)} With texts of a fixed length (batch x length) it is {listed}."
+    listed = ", ".join(f"{row.median:.2f}x at {name}" for name, row in fixed.items())
+    shaped = f" With texts of a fixed length (batch x length) it is {listed}." if listed else ""
+    return f"{tokenizer}{''.join(loads)}{shaped}"
 
 
 def _against(results: Results, model: Model, role: str) -> str:

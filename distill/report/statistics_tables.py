@@ -101,8 +101,8 @@ def calibration_table(results: Results) -> Table | None:
     ]
     note = (
         "Expected calibration error, 0 to 1, in 15 bins (Guo et al. 2017). The temperature was chosen on development "
-        "rows by the least negative log-likelihood; - where the run has no such rows, or the model may have learned "
-        "them before the run."
+        "rows by the least negative log-likelihood; - where the run has no such rows, or the model makes no error on "
+        "them, or may have learned them before the run."
     )
     columns = ("Task", "Model", "Error", "Temperature", "Error, scaled")
     return Table("Calibration", columns, sorted(rows), 2, [note]) if rows else None

@@ -251,7 +251,7 @@ def test_how_the_choice_is_made_is_said(opened: Opened, run: Run) -> None:
             kept["development"] = kept["headline"]
     page = opened([Run("a", decoded(results))])
     page.fill("#least-box", "85")
-    page.wait_for_function("document.getElementById('choice').innerText.includes('at least 85.0%')")
+    page.wait_for_function("document.getElementById('choice').innerText.includes('85.0% on the development rows')")
     assert "by the scores on the development rows" in page.locator("#choice").inner_text()
     page.select_option("#kind", "above")
     assert "with the same scores that are shown" in page.locator("#choice").inner_text()

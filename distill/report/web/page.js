@@ -70,7 +70,7 @@ const brief = (input) => (/^\d+x\d+$/.test(input) ? input : (input || "").starts
 const where = (variant) => RUNS[variant.runs[0]].folder + (variant.runs.length > 1 ? ` and ${variant.runs.length - 1} more` : "");
 const within = (value, most) => value !== null && value !== undefined && value <= most;
 const CONDITIONS = [
-  ["least", (variant, least) => judged(variant)[0] >= least, (least) => `retain at least ${fixed(least)}%`],
+  ["least", (variant, least) => judged(variant)[0] >= least, (least) => `retain at least ${fixed(least)}%${cached.placed.some(apart) ? " on the development rows" : ""}`],
   ["ms", (variant, most) => within(taken(variant), most), (most) => `take at most ${inMs(most)} ms`],
   ["mib", (variant, most) => within(variant.mib, most), (most) => `have at most ${fixed(most)} MiB`],
 ];

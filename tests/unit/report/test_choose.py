@@ -387,6 +387,31 @@ def test_a_choice_by_score_is_made_on_the_development_rows(results: Results) -> 
     assert "development" not in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
 
 
+def test_what_is_judged_on_the_development_rows_is_said_of_these(results: Results) -> None:
+    """The share that is shown beside it is that of the reported rows, and may be on the other side of the limit."""
+    teacher, students = copy.deepcopy(results), enriched(results)
+    models = [model for model in students["models"] if model["role"] in ("student", "teacher") and model["retained"]]
+    for model in models:
+        model["retained"]["development"] = 90.0
+    slow = next(model for model in models if model["backend"] == "bitsandbytes")
+    slow["retained"] |= {"development": 98.0, "headline": 99.5}
+    runs = only(students)
+    none, nearest = choice(runs, variants(runs), groups(runs)[0], Ask(99.0))["sentences"]
+    assert none == "There are no variants that retain at least 99% on the development rows."
+    assert " retains the most on the development rows (98.0% there): it retains 99.5% " in nearest
+    (small,) = choice(runs, variants(runs), groups(runs)[0], Ask(97.0, mib=0.1))["sentences"][1:]
+    assert small.startswith("Of those that retain at least 97% on the development rows, ")
+    closest = choice(runs, variants(runs), groups(runs)[0], Ask(0.0, goal="retained"))["sentences"][0]
+    assert ", the closest to its teacher on the development rows (98.0% there): it retains 99.5% " in closest
+    for model in teacher["models"]:
+        if model["retained"] and model["role"] != "baseline":
+            model["retained"]["development"] = 98.2 if model["role"] == "teacher" else 96.4
+    runs = only(teacher)
+    last = choice(runs, variants(runs), groups(runs)[0], Ask(97.0))["sentences"][-1]
+    assert last.startswith("No student does; of the students, ")
+    assert " is the fastest, with 96.4% on the development rows: it retains " in last
+
+
 @pytest.mark.parametrize(
     ("ask", "selected"),
     [(Ask(93.0), True), (Ask(0.0, goal="retained"), True), (Ask(0.0), False), (Ask(0.0, mib=50.0), False)],

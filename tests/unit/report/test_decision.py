@@ -14,6 +14,7 @@ from tests.decoded import decoded
 
 Document = dict[str, Any]
 SELECTED = " It was chosen by the same scores that are reported here, so that they look better than they are."
+NO_SPEEDUP = " This is no measurable speedup: the interval includes 1."
 EXPORT = {"name": "export", "target": None, "kind": "export", "seconds": 3.0} | dict.fromkeys(
     ("tokens_per_second", "peak_memory_mib")
 )
@@ -94,6 +95,24 @@ def test_without_such_a_student_it_is_your_model_in_a_faster_form(results: Docum
     of_teacher, of_student = made.uses
     assert (of_teacher["note"] or "").startswith("It was scored and timed as bf16 torch; ")
     assert (of_student["command"] or "").startswith("python -m distill.predict out/export/cola ")
+
+
+@pytest.mark.parametrize(
+    ("speed", "ends", "said"),
+    [
+        (0.9, [0.85, 0.95], " It is slower than your model, and the fastest student that "),
+        (0.97, [0.9, 1.05], f"{NO_SPEEDUP} It is the fastest student that "),
+        (1.02, [0.97, 1.07], f"{NO_SPEEDUP} It is the fastest variant that "),
+    ],
+)
+def test_a_speedup_whose_interval_includes_1_is_none(
+    speed: float, ends: list[float], said: str, results: Document
+) -> None:
+    """As in the headline: neither is the student faster, nor is it slower."""
+    results["models"][8]["speedup"] |= {"best_teacher": speed, "ci95": ends}
+    ship = of(exported(results, 93)).sentences[0]
+    assert ship.startswith("Ship student, int8 onnxruntime: ")
+    assert f" the speed of the teacher's fastest float32 variant.{said}retains at least 93%." in ship
 
 
 def test_what_is_chosen_is_chosen_on_the_development_rows(results: Document) -> None:
