@@ -210,7 +210,7 @@ def _element(rest: str, text: _Source, longest: int = LONGEST) -> tuple[Any, str
             if not read:
                 raise _broken(error) from error
         else:
-            read = text.read(_READ) if end == len(rest) else ""  # a number may go on
+            read = text.read(_READ) if end > len(rest) - 3 else ""  # a number may go on, also after 1. and 1e-
             if not read:
                 check_text(rest[:end])
                 if len(rest) > end + _READ:  # of a long value, whose rest would be copied for each value after it

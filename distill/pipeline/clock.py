@@ -36,7 +36,7 @@ def kept(file: Path, label: str, seconds: Callable[[], float]) -> Iterator[None]
 def found(file: Path) -> dict[str, float]:
     """Label -> its seconds in a file that a killed run left; empty without one, and if it is damaged."""
     try:
-        stored = atomic.read_json(file)
+        stored = atomic.read_json(file) if file.is_file() else {}  # a pipe would be waited for
     except (OSError, ValueError):
         return {}
     if not isinstance(stored, dict):

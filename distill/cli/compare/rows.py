@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -157,14 +158,14 @@ def _joined(table: Table, column: str) -> Table:
 
 def are_ranked(rows: Rows, settings: config.Task) -> bool:
     """Whether an embedder of these rows is a retriever in a run: they have queries, documents and their relevance. Rows
-    without a label need the names of such texts."""
+    without a label of numbers need the names of such texts."""
     first, second = rows.text
     known = config.Task(text=first, text_pair=second, label=settings.label)
-    try:
-        columns = columns_of(known, rows.table.rows, Head(1, (), None, VECTORS), KEY, rows.table.files[0])
-    except UserError:
-        return [first.lower(), second.lower()] in QUERIES
-    return columns.kind.grouped
+    with suppress(UserError):  # of rows without a label
+        kind = columns_of(known, rows.table.rows, Head(1, (), None, VECTORS), KEY, rows.table.files[0]).kind
+        if kind.separate:  # else the likely label is another column
+            return kind.grouped
+    return [first.lower(), second.lower()] in QUERIES
 
 
 @options()

@@ -233,10 +233,13 @@ def test_vectors_of_queries_and_documents_follow_the_prompts_of_each_model(expor
     assert comparison["kind"] == "retrieval"
 
 
-def test_queries_and_documents_without_labels_follow_the_prompts_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sources", [[*"abcdefgh"], 4 * ["web", "news"]])
+def test_queries_and_documents_without_labels_follow_the_prompts_too(sources: list[str], tmp_path: Path) -> None:
+    """Also where another column has as few values as a label."""
     a, b = embedders(tmp_path)
     documents = [*SENTENCES[1:], SENTENCES[0]]
-    rows = [{"query": query, "document": document} for query, document in zip(SENTENCES, documents, strict=True)]
+    every = zip(SENTENCES, documents, sources, strict=True)
+    rows = [{"query": query, "document": document, "source": source} for query, document, source in every]
     comparison = compare(a, b, write(tmp_path, rows))
     with_prompts = cosines(b, [f"the {q}" for q in SENTENCES], [f"a {d}" for d in documents])
     expected = np.corrcoef(cosines(a, SENTENCES, documents), with_prompts)[0, 1]

@@ -55,10 +55,10 @@ def test_rows_in_one_object(tmp_path: Path) -> None:
     assert content(tmp_path, {"text": "oak", "tags": ["a", "b"]}, "h.json") == [{"text": "oak", "tags": ["a", "b"]}]
 
 
-@pytest.mark.parametrize("before", [1, 2, 3])
-def test_a_number_of_which_a_part_is_read_is_whole(before: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("before", "size"), [(1, 1234), (2, 1234), (3, 1234), (3, 12.5), (2, 1e-30), (3, 1e-30)])
+def test_a_number_of_which_a_part_is_read_is_whole(before: int, size: float, tmp_path: Path) -> None:
     """Text is read in parts of 2^16 characters."""
-    row = {"text": "x" * (2**16 - before - len('{"text": "", "size": ')), "size": 1234}
+    row = {"text": "x" * (2**16 - before - len('{"text": "", "size": ')), "size": size}
     assert content(tmp_path, row) == [row]
 
 

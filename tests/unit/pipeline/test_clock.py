@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -54,6 +55,11 @@ def test_a_damaged_file_has_no_seconds(content: str, tmp_path: Path) -> None:
     assert clock.found(file) == {}
     file.write_text(content)
     assert clock.found(file) == {}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "clock.json")
+    assert clock.found(tmp_path / "clock.json") == {}
 
 
 def test_a_file_that_cannot_be_written_does_not_end_the_block(tmp_path: Path) -> None:
