@@ -25,6 +25,7 @@ from distill.config import Train
 from distill.config.schemes import SCHEMES
 from distill.runtime.machine import Machine
 from tests import tiny
+from tests.forked import PYTHON
 
 SHAPE = (3, 16)
 
@@ -215,13 +216,14 @@ def test_a_doubled_teacher_outputs_the_same(labelled: Path) -> None:
 
 @pytest.mark.slow
 def test_a_labelling_with_a_kill_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a parquet file with two row groups, and of lines."""
+    """Of a parquet file with two row groups, and of lines. The memory is that of the clients of forked processes."""
     output = tmp_path / "found.json"
     monkeypatch.setattr(label_scale, "BLOCK", 100)
+    monkeypatch.setattr(sys, "executable", PYTHON)
     words = ["--rows", "300", "--unit", "20", "--group", "120", "--kills", "1", "--output", str(output)]
     monkeypatch.setattr(sys, "argv", ["label_scale", *words])
     label_scale.main()
     (found,) = json.loads(output.read_text())["sizes"]
     assert (found["rows"], found["processes"]) == (300, 2)
     assert found["units"] == 6 + 4 + 5
-    assert found["peak_mib_of_a_process"] > 10
+    assert found["peak_mib_of_a_process"] > 5
