@@ -1,4 +1,4 @@
-"""Settings of small whole runs on a user's own file."""
+"""Settings of small whole runs on a user's own file, and the content of a folder."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ def given(home: Path) -> Path:
     """A teacher of two layers, because exporting a graph takes a second or more for each. A random one has four."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     return tiny.save(home / "given", "bert", "", **sizes)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Path -> content of every file below a folder."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}

@@ -21,13 +21,10 @@ from distill.deploy.export import quantized
 from distill.errors import UserError
 from distill.pipeline.stages import prune, vocabulary
 from tests import tiny
+from tests.small import content
 
 SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")
 BEGUN = "must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
