@@ -1,8 +1,9 @@
-"""Settings of small whole runs on a user's own file, and the content of a folder."""
+"""Settings and rows of small whole runs on a user's own file, and the content of a folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests import tiny
 
@@ -18,6 +19,12 @@ FLOAT = (
     "stages.export.quantized=null",
 )  # fmt: skip
 """Settings after `SMALL` of a run that quantizes nothing."""
+
+
+def judged(number: int) -> dict[str, Any]:
+    """A query and a document, of 64, and whether they are one sentence."""
+    query, document = tiny.SENTENCES[number // 8], tiny.SENTENCES[number % 8]
+    return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
 
 
 def given(home: Path) -> Path:

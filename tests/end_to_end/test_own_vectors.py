@@ -17,6 +17,7 @@ from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.embedding import EncoderForVectors
 from distill.runtime.storage import atomic, run_folder
 from tests import tiny
+from tests.small import judged
 
 COUNT = 64
 SMALL = (
@@ -31,11 +32,6 @@ def pair(number: int) -> dict[str, Any]:
     first, second = tiny.SENTENCES[number % 8], tiny.SENTENCES[number // 8]
     shared = len({*first.split()} & {*second.split()})
     return {"sentence1": f"{first} {number}", "sentence2": second, "score": None if number == 3 else shared}
-
-
-def judged(number: int) -> dict[str, Any]:
-    query, document = tiny.SENTENCES[number // 8], tiny.SENTENCES[number % 8]
-    return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
 
 
 def embedder(folder: Path, prompts: bool = False) -> Path:
