@@ -24,7 +24,7 @@ test-all: $(VENV)/.dev .node/.installed
 test-floors: .venv-floors/.floors
 	$(subst $(VENV)/,.venv-floors/,$(PYTEST)) -W default -m "not slow" tests/unit $(ARGS)
 
-# 1,000 random cases of each kind; test-all has 50. Runs that are disturbed at random take more than half an hour.
+# 1,000 random cases of each kind; test-all has 25. Runs that are disturbed at random take more than half an hour.
 fuzz: $(VENV)/.dev
 	FUZZ_CASES=1000 $(PYTEST) tests/fuzz $(ARGS)
 

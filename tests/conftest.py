@@ -2,7 +2,7 @@
 are composed once.
 
 The cache contains data that is slow to compute and depends only on installed packages: harvested docstrings,
-font lists.
+font lists. ONNX graphs also depend on the code of models and of exports.
 """
 
 from __future__ import annotations
@@ -108,6 +108,20 @@ def export_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, Pat
         return (folder / "config.json").read_bytes() + (folder / "model.safetensors").read_bytes()
 
     return _once(export_onnx, content, tmp_path_factory.mktemp("onnx"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept_graphs() -> Iterator[None]:
+    """ONNX graphs of an earlier session serve until code changes that decides about them, because capturing one takes
+    seconds. Those of a user are captured again after any change of distill."""
+    from distill.deploy.export import graphs
+
+    folders = [ROOT / "distill" / name for name in ("compression", "deploy", "losses", "models")]
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
+    code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graphs, "source_hash", lambda: code)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -187,9 +187,11 @@ PARAMS = [pytest.param(name, marks=[pytest.mark.slow] * (name != "distilbert")) 
 def finished(request: pytest.FixtureRequest, run: Any, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     recipe, home = request.param, tmp_path_factory.mktemp("home")
     overrides = small(recipe)
-    if recipe in ("prune", "auto"):
+    if recipe == "prune":
         # In every scheme, a graph of each depth is resized to the widths; `frontier` searches all sizes.
         overrides += ["stages.prune.finalists=2", "stages.prune.dimensions=[layers,hidden]"]
+    if recipe in ("auto", "distil_prune_int8"):  # test_budget and test_pairs cut more sizes of such students
+        overrides += ["stages.prune.dimensions=[layers]"]
     if recipe == "task":
         stages = [*composed(recipe).pipeline]
         stages.insert(stages.index("finetune_baseline") + 1, "finetune_self_trained")

@@ -33,6 +33,7 @@ from distill.pipeline.train_steps.teacher_logits import teacher_logits
 from distill.runtime.machine import Machine
 from distill.runtime.storage import atomic, run_folder
 from tests import scored, tiny
+from tests.small import judged
 
 VECTORS = runpy.run_path(str(Path(__file__).with_name("test_teacher_vectors.py")))
 RANDOM = np.random.default_rng(0)
@@ -137,11 +138,6 @@ def test_the_students_targets_are_those_vectors_in_its_own_width(tmp_path: Path)
 def pair(number: int) -> dict[str, Any]:
     first, second = tiny.SENTENCES[number % 8], tiny.SENTENCES[number // 8]
     return {"sentence1": f"{first} {number}", "sentence2": second, "score": len({*first.split()} & {*second.split()})}
-
-
-def judged(number: int) -> dict[str, Any]:
-    query, document = tiny.SENTENCES[number // 8], tiny.SENTENCES[number % 8]
-    return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
 
 
 def given(home: Path, form: Any) -> None:

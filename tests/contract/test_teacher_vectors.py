@@ -20,6 +20,7 @@ from distill.models.families.embedding import EncoderForVectors, _linear, pooled
 from distill.models.families.head import stored_head
 from distill.runtime.storage import atomic, run_folder
 from tests import tiny
+from tests.small import judged
 
 TEXTS = [*tiny.SENTENCES, "goats", " ".join(tiny.SENTENCES[:2])]
 POOLINGS = list(vectors.POOLING)
@@ -252,11 +253,6 @@ def test_a_prompt_that_is_not_pooled_is_refused_where_there_is_one(tmp_path: Pat
     tiny.change(folder / "config_sentence_transformers.json", prompts={"query": "ask: "})
     with pytest.raises(DataError, match=message):
         vectors.read(folder)
-
-
-def judged(number: int) -> dict[str, Any]:
-    query, document = tiny.SENTENCES[number // 8], tiny.SENTENCES[number % 8]
-    return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
 
 
 SMALL = ("limit=smoke", "limit.repeats=1", "tasks.max_length=24", "output=out", "teacher=hub")

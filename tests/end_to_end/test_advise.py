@@ -13,6 +13,7 @@ import pytest
 from distill.cli import advise
 from distill.compression.pruning.search import Shape
 from distill.errors import ConfigError
+from distill.inference import latency
 from distill.runtime import quoting
 from tests import tiny
 
@@ -237,6 +238,7 @@ def test_the_first_teacher_is_shown_where_the_second_fails(
 def test_models_that_reach_a_speedup_are_timed(classifier: Any, monkeypatch: Any, capsys: Any) -> None:
     """With a file, tests/docs/test_first.py does it."""
     monkeypatch.setitem(advise.SHAPES, "single", (1, 16))
+    monkeypatch.setattr(latency, "LEAST_MS", 10.0)
     assert advise.main([str(classifier()), "--load", "single", "--speedup", "1.01", "100000"]) == 0
     out = capsys.readouterr().out
     estimates, timed = out.split("These models are now timed themselves")

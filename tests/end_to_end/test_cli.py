@@ -16,6 +16,7 @@ import pytest
 from distill.config import recipes
 from distill.errors import SIGNALS
 from tests.forked import PYTHON
+from tests.small import content
 
 RECIPE = "recipe=distilbert"
 NAMES = ", ".join(recipes())
@@ -341,10 +342,6 @@ def test_hydra_calls_no_function_that_a_config_names(mine: Path, trap: Path) -> 
     }
     assert wrong == {}
     assert {name: text for name, text in content(mine).items() if not name.endswith("multirun.yaml")} == before
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.quick(6)

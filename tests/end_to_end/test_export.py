@@ -23,6 +23,7 @@ from distill.errors import ConfigError, UserError
 from distill.models import teacher
 from distill.pipeline.validation import hydra_errors
 from distill.runtime.storage import run_folder
+from tests.small import content
 
 RUN = (
     "tasks=docstrings", "limit=smoke", "limit.steps=2",
@@ -44,10 +45,6 @@ def cwd(run: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("push")
     run(folder, "task", *RUN)
     return folder
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def pushed(folder: Path) -> dict[str, bytes]:

@@ -13,13 +13,13 @@ import pytest
 import distill
 from distill.cli.compare.comparison import compare
 from tests import tiny
-from tests.small import SMALL
+from tests.small import SMALL, given
 
 TYPES = {"boat": "PLACE", "village": "PLACE", "goats": "ANIMAL", "fishermen": "ANIMAL"}
 
 
 def words(number: int) -> list[str]:
-    return [word for n in range(4) for word in tiny.SENTENCES[(number + n) % 8].split()]
+    return [word for n in range(4 + number % 3) for word in tiny.SENTENCES[(number + n) % 8].split()]
 
 
 @pytest.mark.slow
@@ -32,12 +32,12 @@ def test_long_texts_are_trained_scored_and_read_in_windows(
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     more = ["tasks.max_length=16", "stages.quantize.max_recall_drop=100"]
-    results = run(tmp_path, "prune", *SMALL, *more, f"tasks.train={file}")
+    results = run(tmp_path, "prune", *SMALL, *more, f"teacher.name={given(tmp_path)}", f"tasks.train={file}")
     said = " ".join("".join(capfd.readouterr()).split())
     assert re.search(r"100% of \d+ training texts have more than 16 tokens, .* and are divided; to divide fewer", said)
     thirds = [third for model in results["models"] for third in model.get("by_length", {}).get("places", [])]
     assert thirds
-    assert min(third["from"] for third in thirds) > 40, "the whole text counts"
+    assert min(third["from"] for third in thirds) > 30, "the whole text counts"
     folder = tmp_path / "out" / "export" / "places"
     texts = [words(n) for n in range(8)]
     for backend in ("torch", "onnxruntime"):

@@ -1,4 +1,5 @@
-"""Whole runs on soft labels of words, choices and spans: with a teacher for the rows without one, and without."""
+"""Whole runs on soft labels of words, choices and spans, with a teacher for the rows without one. That a run needs none
+if every row has one is in test_own_runs."""
 
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ def row(kind: str, number: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "with_teacher"), [*((kind, True) for kind in KINDS), ("token_classification", False)])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_student_learns_from_soft_labels(
-    kind: str, with_teacher: bool, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from distill.pipeline.train_steps import teacher_logits
 
@@ -46,15 +47,10 @@ def test_a_student_learns_from_soft_labels(
     monkeypatch.setattr(teacher_logits, "teacher_logits", lambda *a: asked.append(a[1].task.name) or whole(*a))
     file = tmp_path / "rows.jsonl"
     rows = [row(kind, number) for number in range(COUNT)]
-    if with_teacher:
-        rows = [each | {"soft": None} if number % 4 == 3 else each for number, each in enumerate(rows)]
+    rows = [each | {"soft": None} if number % 4 == 3 else each for number, each in enumerate(rows)]
     file.write_text("".join(json.dumps(each) + "\n" for each in rows))
-    settings = [f"tasks.train={file}", f"tasks.kind={kind}", "output=out"]
-    if not with_teacher:
-        given = tiny.save(tmp_path / "given", "bert", "", num_hidden_layers=4)
-        settings += ["teacher=none", f"student.name={given}"]
     # With a transfer set too, whose rows have no soft label.
-    run(tmp_path, "prune", *SMALL, *settings, *(["transfer=none"] if not with_teacher else []))
+    run(tmp_path, "prune", *SMALL, f"tasks.train={file}", f"tasks.kind={kind}", "output=out")
     manifest = atomic.read_json(tmp_path / "out" / "recover" / "rows" / run_folder.MANIFEST)
     assert 0 < manifest["log"][-1]["terms"]["soft_targets"] < 20
-    assert asked == (["rows"] if with_teacher else [])
+    assert asked == ["rows"]

@@ -17,6 +17,7 @@ from distill.errors import ConfigError, DataError, UserError
 from distill.models.families.embedding import EncoderForVectors
 from distill.runtime.storage import atomic, run_folder
 from tests import tiny
+from tests.small import judged
 
 COUNT = 64
 SMALL = (
@@ -31,11 +32,6 @@ def pair(number: int) -> dict[str, Any]:
     first, second = tiny.SENTENCES[number % 8], tiny.SENTENCES[number // 8]
     shared = len({*first.split()} & {*second.split()})
     return {"sentence1": f"{first} {number}", "sentence2": second, "score": None if number == 3 else shared}
-
-
-def judged(number: int) -> dict[str, Any]:
-    query, document = tiny.SENTENCES[number // 8], tiny.SENTENCES[number % 8]
-    return {"query": f"{query} {number // 8}", "document": document, "relevance": int(query == document)}
 
 
 def embedder(folder: Path, prompts: bool = False) -> Path:
@@ -55,12 +51,13 @@ def write(file: Path, form: Any, count: int = COUNT) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("form", "schemes"), [(pair, "onnxruntime"), (judged, "onnxruntime,bitsandbytes")])
-def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, predicted: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "backend"), [(pair, "onnxruntime"), (judged, "bitsandbytes")])
+def test_a_file_becomes_an_exported_embedder(form: Any, backend: str, run: Any, predicted: Any, tmp_path: Path) -> None:
     file, given = write(tmp_path / "texts.jsonl", form), embedder(tmp_path / "given", prompts=form is judged)
-    settings = [f"stages.quantize.schemes=[{schemes}]", "stages.prune.dimensions=[layers]", RUN]
+    settings = [f"stages.quantize.schemes=[{backend}]", "stages.prune.dimensions=[layers]", RUN]
     settings += ["teacher=hub", f"teacher.name={given}"]
-    results = run(tmp_path, "prune", *SMALL, *settings, f"tasks.train={file}", "stages.evaluate.baseline=null")
+    settings += [f"tasks.train={file}", "stages.evaluate.baseline=null"]
+    results = run(tmp_path, "prune", *SMALL, *settings, onnx=form is pair)
     kind = "embedding" if form is pair else "retrieval"
     assert any(note.endswith(f": {kind}") for note in results["notes"])
     folder = tmp_path / "out" / "export" / "texts"
@@ -83,7 +80,7 @@ def test_a_file_becomes_an_exported_embedder(form: Any, schemes: str, run: Any, 
     assert expected.shape == (8, 32)
     model = distill.load(folder, backend="torch", scheme="fp32")  # not the fastest, which may be bf16
     np.testing.assert_allclose([row["vector"] for row in model.predict(texts)], expected, atol=1e-5)
-    int8 = distill.load(folder, backend="onnxruntime", scheme="int8").outputs(texts)
+    int8 = distill.load(folder, backend=backend, scheme="int8").outputs(texts)
     assert (int8 * expected).sum(1).min() > 0.9
     stored = json.loads((folder / "config_sentence_transformers.json").read_text())
     assert stored["prompts"] == ({} if form is pair else {"query": "the ", "document": "a "})

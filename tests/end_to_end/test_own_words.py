@@ -13,7 +13,7 @@ import distill
 from distill.cli.compare.comparison import compare
 from distill.data.task_types.words import words_of
 from tests import tiny
-from tests.small import FLOAT, SMALL
+from tests.small import FLOAT, SMALL, given
 
 COUNT = 64
 LABELS = ("O", "B-ANIMAL", "I-ANIMAL", "B-PLACE", "I-PLACE")
@@ -41,7 +41,7 @@ def spans(number: int) -> dict[str, Any]:
 def test_a_file_becomes_exported_models_that_predict(form: Any, run: Any, predicted: Any, tmp_path: Path) -> None:
     file = tmp_path / "places.jsonl"
     file.write_text("".join(json.dumps(form(number)) + "\n" for number in range(COUNT)))
-    more = ["stages.quantize.max_recall_drop=100", *(() if form is words else FLOAT)]
+    more = ["stages.quantize.max_recall_drop=100", *(() if form is words else FLOAT), f"teacher.name={given(tmp_path)}"]
     results = run(tmp_path, "prune", *SMALL, *more, f"tasks.train={file}", onnx=form is words)
     folder = tmp_path / "out" / "export" / "places"
     settings = json.loads((folder / "config.json").read_text())

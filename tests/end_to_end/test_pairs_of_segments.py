@@ -12,7 +12,8 @@ import transformers
 from safetensors.numpy import load_file
 
 from tests.end_to_end.test_processes import check_equal, trained
-from tests.end_to_end.test_resume import DISTURBED, content, distill
+from tests.end_to_end.test_resume import DISTURBED, distill
+from tests.small import content
 
 pytestmark = pytest.mark.slow
 PIPELINE = ["pipeline=[adapt,pretrain]", "corpus.max_length=48", "stages.pretrain.dropout=0.1"]

@@ -13,6 +13,7 @@ import pytest
 from filelock import FileLock
 
 from tests.forked import PYTHON
+from tests.small import content
 
 pytestmark = pytest.mark.slow
 TRAINING = [
@@ -63,10 +64,6 @@ def disturbed(cwd: Path, stage: str, step: int, number: int) -> subprocess.Compl
     """The same run, which sends itself a signal when it is about to save its state at this step; at -1, when the model
     is written and its states are about to be removed."""
     return distill(cwd, "output=broken", launch=("-c", DISTURBED, stage, str(step), str(number)))
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.fixture(scope="module")

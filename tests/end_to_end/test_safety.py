@@ -21,13 +21,10 @@ from distill.deploy.export import quantized
 from distill.errors import UserError
 from distill.pipeline.stages import prune, vocabulary
 from tests import tiny
+from tests.small import content
 
 SMOKE = ("recipe=distilbert", "limit=smoke", "limit.steps=1", "pipeline=[adapt,pretrain]")
 BEGUN = "must be a new or empty folder, or one that a run began; set output=NEW_FOLDER"
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -161,9 +158,12 @@ def test_a_run_opens_no_connection_and_keeps_no_secret(tmp_path: Path, monkeypat
     secrets = {"HF_TOKEN": "hf_thesecret", "AWS_SECRET_ACCESS_KEY": "aws_thesecret"}
     for name, value in {**secrets, "HOME": str(home), "LC_ALL": "C", "PYTHONSAFEPATH": "1"}.items():
         monkeypatch.setenv(name, value)
+    # With a model of its own, because it takes long to gather a corpus for a random one, and to export its four layers.
+    tiny.save(folder / "given", "bert", "", num_hidden_layers=2)
     settings = [
-        "recipe=prune", "limit=smoke", "limit.steps=2", "limit.repeats=1", "tasks.train=rows.csv",
-        "target.speedup=1.05", "target.scheme=fp32", "target.shape=[1,16]", "stages.prune.dimensions=[layers]",
+        "recipe=prune", "limit=smoke", "limit.steps=2", "limit.repeats=1", "tasks.train=rows.csv", "teacher.name=given",
+        "tasks.max_length=32", "target.speedup=1.05", "target.scheme=fp32", "target.shape=[1,16]",
+        "stages.prune.dimensions=[layers]",
         "stages.evaluate.baseline=null", "pipeline=[finetune_teacher,prune,recover,quantize,evaluate,export]",
         "stages.evaluate.shapes=[[1,16]]", "stages.quantize.schemes=[onnxruntime]", "output=run",
     ]  # fmt: skip

@@ -154,14 +154,13 @@ def test_the_job_of_a_killed_sweep_ends_with_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_a_job_that_fails_in_another_process_is_named(launcher: str, tmp_path: Path) -> None:
-    layers = "student.layers=[0,2,5],[5,0]"
     # With one job at a time, as by default on one core, joblib would start no process.
     side_by_side = ["hydra.launcher.n_jobs=2"] if launcher == "joblib" else []
-    run = command(tmp_path, *SETTINGS, f"hydra/launcher={launcher}", *side_by_side, layers, python=sys.executable)
+    short = [*SETTINGS[:-1], "pipeline=[adapt]", f"hydra/launcher={launcher}", *side_by_side]
+    run = command(tmp_path, *short, "temperature=2,-1", python=sys.executable)
     assert run.returncode == 2
-    bad = "student.layers: got [5, 0]; must be distinct ascending layer numbers from 0; e.g. [0,2,5]\n"
-    assert run.stderr.endswith(f"job 1 ('student.layers=[5,0]'): {bad}")
-    assert [*depths(tmp_path).values()] == [3]
+    assert run.stderr.endswith("job 1 (temperature=-1): temperature: got -1.0; must be > 0; 2 is usual\n")
+    assert len(list(tmp_path.rglob("adapt/manifest.json"))) == 1
     assert not list((tmp_path / "outputs" / ".sweep").glob("failed-*"))
 
 

@@ -23,7 +23,7 @@ SETTINGS = (
     "teacher.kind=hub", "teacher.name=given", "student.name=small", "tasks=own", "tasks.train=rows.jsonl",
     "tasks.name=own", "tasks.max_length=32", "limit.steps=4", "limit.repeats=1", "transfer=none", "precision=fp32",
     "pipeline=[finetune_teacher,finetune,quantize,evaluate,export]", "stages.evaluate.baseline=null",
-    "stages.quantize.schemes=[onnxruntime,torchao]", "stages.evaluate.shapes=[[1,16]]", "output=out",
+    "stages.quantize.schemes=[onnxruntime,bitsandbytes]", "stages.evaluate.shapes=[[1,16]]", "output=out",
 )  # fmt: skip
 ADVISED = ("teacher", "onnxruntime", "int8")
 
@@ -89,7 +89,6 @@ def test_the_advised_form_of_the_teacher_is_exported(
     assert "export_teacher: finished earlier, skipped" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in (folder / "out").rglob(run_folder.MANIFEST)} == before
     # If it is no longer advised, it does not stay beside newer models.
-    monkeypatch.undo()
     found = decision.decided
     monkeypatch.setattr(decision, "decided", lambda run: replace(found(run), chosen=None))
     run(folder, "task", *SETTINGS)

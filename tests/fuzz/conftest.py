@@ -1,4 +1,4 @@
-"""Random cases, the same in every run: 50 of each kind, or as many as FUZZ_CASES (`make fuzz`: 1,000).
+"""Random cases, the same in every run: 25 of each kind, or as many as FUZZ_CASES (`make fuzz`: 1,000).
 
 With FUZZ_OUTPUT=FILE, the numbers of their outcomes are written to that file.
 """
@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, settings
 from distill.runtime.storage import atomic
 from distill.runtime.versions import commit, hardware
 
-CASES = int(os.environ.get("FUZZ_CASES", "50"))
+CASES = int(os.environ.get("FUZZ_CASES", "25"))
 settings.register_profile(
     "fuzz",
     max_examples=CASES,

@@ -71,7 +71,7 @@ def test_help(target: Path, tmp_path: Path) -> None:
 def test_main_job_at_smoke_size(target: Path, tmp_path: Path) -> None:
     few = ["limit.documents=60", "limit.repeats=1", "stages.evaluate.shapes=[[1,16]]", "tasks.names=[order]"]
     few += ["stages.quantize.schemes=[onnxruntime]", "stages.evaluate.baseline=null"]
-    few += ["pipeline=[adapt,pretrain,finetune_teacher,finetune,quantize,evaluate,export]"]
+    few += ["pipeline=[finetune_teacher,finetune,quantize,evaluate,export]", "stages.finetune.start=teacher"]
     done = installed(target, tmp_path, "-m", "distill", "recipe=distilbert", "limit=smoke", *few)
     assert done.returncode == 0, done.stdout + done.stderr
     (results,) = tmp_path.rglob("results.json")

@@ -394,7 +394,7 @@ def test_files_of_few_layers_output_the_hidden_states_of_the_encoder(family: str
     from distill.deploy.export.onnx import export_depths
 
     torch.manual_seed(0)
-    model = AutoModel.from_config(tiny.config(family)).eval()
+    model = AutoModel.from_config(tiny.config(family, num_hidden_layers=2)).eval()
     batch = {"input_ids": torch.tensor([[5, 7, 9, 6]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
     with torch.no_grad():
         states = model(**batch, output_hidden_states=True).hidden_states

@@ -20,6 +20,7 @@ import pytest
 
 from distill.runtime.storage import atomic, cache, locks, store
 from distill.runtime.storage import run_folder as checkpoint
+from tests.small import content
 
 MIB = 2**20
 KEY, OTHER = "0123456789abcdef", "f" * 16
@@ -38,10 +39,6 @@ def filled(folder: Path, content: bytes = b"weights") -> Path:
     (folder / "task" / "model.safetensors").write_bytes(content)
     (folder / "manifest.json").write_text("{}")
     return folder
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def run_folder(path: Path) -> Path:
