@@ -144,6 +144,13 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     ),
     "a bar in one name": ({"text": SUBJECTS, "topic": cycle("a|b", "c")}, (("text",), ("topic",), "classification")),
     "commas": ({"text": SUBJECTS, "topic": cycle("a, b", "a", "c")}, (("text",), ("topic",), "classification")),
+    "words beside parts of speech": (
+        {
+            "form": [text.split() for text in SUBJECTS], "upos": [["X"] * len(text.split()) for text in SUBJECTS],
+            "ner_tags": [["O"] * len(text.split()) for text in SUBJECTS],
+        },
+        (("form",), ("ner_tags",), "token_classification"),
+    ),
     "unlabelled rows": (
         {"text": SUBJECTS, "label": cycle("a", "b", "", "")}, (("text",), ("label",), "classification"),
     ),
@@ -224,6 +231,14 @@ WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
             "tags": [["O", "B-NAME"] * 2 + ["O"] * (i % 5) for i in range(COUNT)],
         }, {},
         "tasks.label: got as many labels as the text has words in column tags of rows.csv; they may be tags of the wo",
+    ),
+    "a tag and a part of speech for each word of a sentence": (
+        {
+            "Sentence": [" ".join(SUBJECTS[i].split()[: 4 + i % 5]) for i in range(COUNT)],
+            "POS": [["DT", "NN"] * 2 + ["IN"] * (i % 5) for i in range(COUNT)],
+            "Tag": [["O", "B-per"] * 2 + ["O"] * (i % 5) for i in range(COUNT)],
+        }, {},
+        "tasks.label: got as many labels as the text has words in column Tag of rows.csv; they may be tags of the wor",
     ),
     "text as label": ({"body": SUBJECTS, "queue": QUEUES}, {"text": "queue", "label": "queue"},
         "tasks.label: got queue, with text from queue; must be different columns of rows.csv; name queue once"),
