@@ -69,6 +69,12 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     "lists": (
         {"text": SUBJECTS, "tags": cycle(["a"], ["a", "b"], [])}, (("text",), ("tags",), "multi_label"),
     ),
+    "a 0 or 1 for each label": (
+        {"text": SUBJECTS, "tags": cycle([1, 0, 1], [0, 0, 0])}, (("text",), ("tags",), "multi_label"),
+    ),
+    "a 0 or 1 for each label as text": (
+        {"text": SUBJECTS, "tags": cycle(["1", "0", "1"], ["0", "0", "0"])}, (("text",), ("tags",), "multi_label"),
+    ),
     "bars": ({"text": SUBJECTS, "topic": cycle("a|b", "a", "b|c", "c")}, (("text",), ("topic",), "multi_label")),
     "more and more bars": (
         {"text": SUBJECTS, "topic": cycle("", "a", "a|b", "a|b|c")}, (("text",), ("topic",), "multi_label"),
@@ -240,6 +246,17 @@ WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
         }, {},
         "tasks.label: got as many labels as the text has words in column Tag of rows.csv; they may be tags of the wor",
     ),
+    **{
+        f"labels twice in {name}": (
+            {"text": SUBJECTS, "labels": cycle(*lists)}, {},
+            "tasks.label: got lists of which most have a label twice in column labels of rows.csv; they may be tags",
+        )
+        for name, lists in {
+            "lists of one size": (["a", "a", "b"], ["b", "b", "b"], ["a", "b", "c"]),
+            "lists of several sizes": (["a", "a", "b"], ["b", "b"], ["c"]),
+            "lists of numbers": ([0, 0, 3], [0, 1, 0, 2], [0, 0]),
+        }.items()
+    },
     "text as label": ({"body": SUBJECTS, "queue": QUEUES}, {"text": "queue", "label": "queue"},
         "tasks.label: got queue, with text from queue; must be different columns of rows.csv; name queue once"),
 }  # fmt: skip
