@@ -478,7 +478,16 @@ def test_minus_1_beside_classes_is_no_label(suffix: str, tmp_path: Path) -> None
     assert counts(named) == {"entailment": 18, "neutral": 18, "contradiction": 18}
 
 
-@pytest.mark.parametrize("values", [(-1, 0, 1), (-1, 0, 1, 2)])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_minus_1_beside_classes_from_1_is_no_label(suffix: str, tmp_path: Path) -> None:
+    stars = [*[1, 2, 3] * 18, *[-1] * 6]
+    rows = load(tmp_path, None, suffix, stars=stars, label="stars")
+    assert counts(rows) == {"1": 18, "2": 18, "3": 18}
+    assert "parcels: 6 rows whose stars is -1 have no label" in rows.notes
+    assert "-1 may be a label" in refusal(tmp_path, None, suffix, stars=cycle(-1, 1, 2), label="stars")
+
+
+@pytest.mark.parametrize("values", [(-1, 0, 1), (-1, 0, 1, 2), (-1, 1, 2)])
 def test_minus_1_that_may_be_a_class_is_refused(values: Sequence[int], tmp_path: Path) -> None:
     line = refusal(tmp_path, label=cycle(*values))
     listed = ",".join(f'"{value}"' for value in values)
