@@ -41,6 +41,9 @@ MOST_REPEATED = 0.5
 _SAMPLE = 10_000
 """Rows whose words are counted."""
 
+_WITH_UNIT = re.compile(r"([+-]?\d+(?:[.,]\d+)?)(\s*[^\d\s.,].*)")
+"""A number and what is behind it, as in `85%`, `7.5/10` and `4.5 out of 5 stars`."""
+
 _BITS = frozenset(("0", "1", "true", "false"))
 """Texts in lists with one for each label."""
 
@@ -75,6 +78,7 @@ def kind_of(
         return TASK_TYPES["regression" if head.outputs == 1 else "classification"]
     if _is_number(column, stated):
         return TASK_TYPES["regression"]
+    _check_units(column, stated)
     return TASK_TYPES["multi_label" if is_joined(column, stated) else "classification"]
 
 
@@ -231,3 +235,20 @@ def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
             f"set {setting(f'{stated.key}.kind', 'regression')}, or {setting(f'{stated.key}.kind', 'classification')}",
         )
     return True
+
+
+def _check_units(column: pa.ChunkedArray, stated: Stated) -> None:
+    """Raise ConfigError for numbers with the same text behind each, which would be a regression without it."""
+    if not is_text(column.type):
+        return
+    found = [_WITH_UNIT.fullmatch(value) for value in distinct(names(without_numbers(column)))]
+    numbers = [match[1] for match in found if match is not None]
+    units = {None if match is None else match[2] for match in found}
+    if len(units) != 1 or not numbers or not _is_number(pa.chunked_array([numbers]), stated):
+        return
+    unit = str(next(iter(units)))
+    raise stated.ambiguous(
+        repr(f"{numbers[0]}{unit}"),
+        f"it may be the number {numbers[0]}, or the name of a class",
+        f"write the numbers without {unit.strip()!r}, or set {setting(f'{stated.key}.kind', 'classification')}",
+    )

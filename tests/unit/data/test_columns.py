@@ -50,6 +50,7 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     "stars that pandas wrote": (
         {"review": SUBJECTS, "stars": cycle("1.0", "2.0", "")}, (("review",), ("stars",), "classification"),
     ),
+    "stars of five": ({"review": SUBJECTS, "stars": cycle("1/5", "4/5")}, (("review",), ("stars",), "classification")),
     "half stars": ({"review": SUBJECTS, "stars": cycle(0.5, 1.0, 1.5)}, (("review",), ("stars",), "regression")),
     "many whole numbers": (
         {"text": SUBJECTS, "score": [str(i) for i in range(COUNT)]}, (("text",), ("score",), "regression"),
@@ -255,6 +256,18 @@ WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
             "lists of one size": (["a", "a", "b"], ["b", "b", "b"], ["a", "b", "c"]),
             "lists of several sizes": (["a", "a", "b"], ["b", "b"], ["c"]),
             "lists of numbers": ([0, 0, 3], [0, 1, 0, 2], [0, 0]),
+        }.items()
+    },
+    **{
+        f"numbers such as {values[0]}": (
+            {"text": SUBJECTS, "score": cycle(*values)}, {},
+            f"tasks.label: got '{values[0]}' in column score of rows.csv; it may be the number {number}, or",
+        )
+        for number, values in {
+            "0": [f"{i}%" for i in range(COUNT)],
+            "7.5": ["7.5/10", "8/10", "9/10"],
+            "3,5": ["3,5 %", "4 %"],
+            "4.5": ["4.5 out of 5 stars", "", "3.0 out of 5 stars"],
         }.items()
     },
     "text as label": ({"body": SUBJECTS, "queue": QUEUES}, {"text": "queue", "label": "queue"},
