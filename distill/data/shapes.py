@@ -49,7 +49,9 @@ def _spans(value: list[Any]) -> list[Any]:
     return list(map(of_triple, value)) if all(map(of_triple, value)) else value
 
 
-_LISTS = ("rows", "examples", "annotations", "records", "items", "documents", "instances")
+_LISTS = (
+    "rows", "examples", "annotations", "records", "items", "documents", "instances", "results", "samples", "utterances",
+)  # fmt: skip
 """Keys of a list of rows in an object."""
 _OF_A_ROW = ("text", "sentence", "sentence1", "question", "content", "context", "query", "document")
 """Keys of a text in an object that is a row itself."""
