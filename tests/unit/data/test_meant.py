@@ -271,6 +271,15 @@ def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
         assert any("has a 0 or 1 for each of 3 labels" in note for note in rows.notes)
 
 
+@pytest.mark.parametrize(("yes", "no"), [("yes", "no"), ("Y", "N"), ("TRUE", "FALSE"), ("t", "f"), (1.0, 0.0)])
+def test_columns_that_say_whether_a_text_has_a_label(yes: Any, no: Any, tmp_path: Path) -> None:
+    rows = load(tmp_path, late=cycle(yes, no), wet=cycle(yes, no, no), label=["late", "wet"])
+    assert rows.task.kind.name == "multi_label"
+    assert counts(rows) == {"late": 30, "wet": 20}
+    line = refusal(tmp_path, late=cycle(yes, no), wet=cycle(yes, "perhaps"), label=["late", "wet"])
+    assert "got 'perhaps' in wet; must be 0 or 1" in line
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 @pytest.mark.parametrize("column", ["labels", "cats"])
 def test_objects_with_a_0_or_1_for_each_label(column: str, suffix: str, tmp_path: Path) -> None:
