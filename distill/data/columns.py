@@ -30,6 +30,7 @@ from distill.data.usual_columns import (
     WORD_LISTS,
     WORDS,
     about_rows,
+    about_words,
     only_one,
     present,
     usual_name,
@@ -155,8 +156,8 @@ def texts_of(
 
 def _words(settings: config.Task, table: pa.Table) -> str | None:
     """The column with a list of words for each text; None without a likely one."""
-    lists = [name for name in table.column_names if is_words(table[name].type)]
-    lists = [name for name in lists if name.lower() not in {*LABELS, *TAGS} and name != settings.label]
+    others = [name for name in table.column_names if name != settings.label and not about_words(name)]
+    lists = [name for name in others if is_words(table[name].type) and name.lower() not in {*LABELS, *TAGS}]
     return usual_name(table.select(lists), WORDS) or (lists[0] if len(lists) == 1 else None)
 
 
@@ -243,7 +244,8 @@ def _word_list(table: pa.Table, label: str, file: str) -> str | None:
     these are whole texts."""
     if not is_list(table[label].type) or is_spans(table[label].type):
         return None
-    lists = [name for name in table.column_names if name != label and is_words(table[name].type)]
+    others = [name for name in table.column_names if name != label and not about_words(name)]
+    lists = [name for name in others if is_words(table[name].type)]
     sizes = pc.list_value_length(table[label])
     # Most rows decide, because a row with another number of words is refused later.
     alike = [name for name in lists if _share(pc.equal(pc.list_value_length(table[name]), sizes)) > 0.5]

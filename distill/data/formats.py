@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,8 +37,12 @@ FOREIGN = (
     (b"\x00\x00\xfe\xff", "UTF-32 text", "save it as UTF-8"),
     (b"\xff\xfe", "UTF-16 text", "save it as UTF-8"),
     (b"\xfe\xff", "UTF-16 text", "save it as UTF-8"),
+    (b"version https://git-lfs", "a pointer of Git LFS", "run git lfs pull in its clone"),
+    (b"<!doctype html", "a web page", "download the file itself"),
+    (b"<html", "a web page", "download the file itself"),
 )
-"""First bytes of a file that is not UTF-8 text -> content, and how to get text of it."""
+"""First bytes of a file that has no rows as UTF-8 text -> content, and how to get these. Bytes of text are in small
+letters."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Text:
 
 
 def _json(file: Text) -> Iterator[pa.RecordBatch]:
+    if file.suffix != ".json" and re.match(rb"\[\s*\{", file.start):
+        raise DataError(f"{file.name}: got an array of objects; must be one object a line; name it .json")
     form = scanner.form(file.start, whole=file.suffix == ".json")
     return jsonl.batches(file.stream, file.name, form, file.schema, file.keys)
 
@@ -151,12 +158,14 @@ def _check_expansion(file: BinaryIO, name: str, most: int | None) -> None:
 
 
 def _start(file: Any, name: str) -> bytes:
-    """The first bytes of a text file, without a BOM and white space. Raises DataError if they are not UTF-8."""
+    """The first bytes of a text file, without a BOM and white space. Raises DataError if they are not those of
+    rows in UTF-8."""
     start = bytes(file.read(4096))
     file.seek(0)
     if not start:
         raise DataError(f"{name}: got an empty file; must have a row at least; write or copy it again")
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     for magic, content, mend in FOREIGN:
-        if start.startswith(magic):
-            raise DataError(f"{name}: got {content}; must be UTF-8 text; {mend}")
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if start.startswith(magic) or text.lower().startswith(magic):
+            raise DataError(f"{name}: got {content}; must be UTF-8 text with rows; {mend}")
+    return text

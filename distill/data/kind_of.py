@@ -41,6 +41,12 @@ MOST_REPEATED = 0.5
 _SAMPLE = 10_000
 """Rows whose words are counted."""
 
+_WITH_UNIT = re.compile(r"([+-]?\d+(?:[.,]\d+)?)(\s*[^\d\s.,].*)")
+"""A number and what is behind it, as in `85%`, `7.5/10` and `4.5 out of 5 stars`."""
+
+_BITS = frozenset(("0", "1", "true", "false"))
+"""Texts in lists with one for each label."""
+
 _CODES = re.compile(r"(?<![a-z])(code|icd\d*|zip|plz|postcode|version)(?![a-z])", re.IGNORECASE)
 """In names of columns whose values are codes, also if they look like numbers."""
 
@@ -72,20 +78,22 @@ def kind_of(
         return TASK_TYPES["regression" if head.outputs == 1 else "classification"]
     if _is_number(column, stated):
         return TASK_TYPES["regression"]
+    _check_units(column, stated)
     return TASK_TYPES["multi_label" if is_joined(column, stated) else "classification"]
 
 
 def _check_words(table: pa.Table, head: Head | None, stated: Stated) -> None:
     """Raise ConfigError if most texts of a text and a label column have as many words between blanks as labels: these
-    are most likely tags of the words."""
+    are most likely tags of the words, and if most lists have a label twice."""
     several = head is not None and head.problem == TASK_TYPES["multi_label"].problem
     if several or table.num_columns != 2:
         return
     (text, _), (texts, column) = table.column_names, table.columns
-    if not is_text(texts.type) or not is_list(column.type):
+    if not is_text(texts.type) or not is_list(column.type) or pa.types.is_nested(column.type.value_type):
         return
     sizes = pc.list_value_length(column)
     if pc.count_distinct(sizes).as_py() < 2:
+        _check_repeated(column, stated)
         return
     words = pc.list_value_length(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts)))
     if (pc.mean(pc.equal(words, sizes)).as_py() or 0.0) > MOST_REPEATED:
@@ -93,6 +101,21 @@ def _check_words(table: pa.Table, head: Head | None, stated: Stated) -> None:
             "as many labels as the text has words",
             f"they may be tags of the words, or labels of the whole text in {text}",
             f"write {text} as a list of words if they are tags; if not, set "
+            f"{setting(f'{stated.key}.kind', 'multi_label')}",
+        )
+    _check_repeated(column, stated)
+
+
+def _check_repeated(column: pa.ChunkedArray, stated: Stated) -> None:
+    """Raise ConfigError if most lists have a label twice, as no set has. Lists of a 0 or 1 for each label may."""
+    rows = [row for row in column.to_pylist() if row]
+    several = len({*map(len, rows)}) > 1
+    by_place = not several and (not is_text(column.type.value_type) or {*chain.from_iterable(rows)} <= _BITS)
+    if not by_place and sum(len({*row}) < len(row) for row in rows) > MOST_REPEATED * len(rows):
+        raise stated.ambiguous(
+            "lists of which most have a label twice",
+            "they may be tags of words, or the labels of several people, as no set has a label twice",
+            "write one label for each text, or each of its labels once; if lists are sets, set "
             f"{setting(f'{stated.key}.kind', 'multi_label')}",
         )
 
@@ -212,3 +235,20 @@ def _is_number(column: pa.ChunkedArray, stated: Stated) -> bool:
             f"set {setting(f'{stated.key}.kind', 'regression')}, or {setting(f'{stated.key}.kind', 'classification')}",
         )
     return True
+
+
+def _check_units(column: pa.ChunkedArray, stated: Stated) -> None:
+    """Raise ConfigError for numbers with the same text behind each, which would be a regression without it."""
+    if not is_text(column.type):
+        return
+    found = [_WITH_UNIT.fullmatch(value) for value in distinct(names(without_numbers(column)))]
+    numbers = [match[1] for match in found if match is not None]
+    units = {None if match is None else match[2] for match in found}
+    if len(units) != 1 or not numbers or not _is_number(pa.chunked_array([numbers]), stated):
+        return
+    unit = str(next(iter(units)))
+    raise stated.ambiguous(
+        repr(f"{numbers[0]}{unit}"),
+        f"it may be the number {numbers[0]}, or the name of a class",
+        f"write the numbers without {unit.strip()!r}, or set {setting(f'{stated.key}.kind', 'classification')}",
+    )

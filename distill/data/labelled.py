@@ -14,6 +14,7 @@ from distill import config
 from distill.data import class_weights
 from distill.data.chosen import described, written_as_text
 from distill.data.columns import columns_of, flags_of
+from distill.data.decisions import FALSE, TRUE
 from distill.data.files import Table
 from distill.data.header import check_first_row
 from distill.data.kind_of import stated_of
@@ -320,8 +321,8 @@ def label_column(table: Table, columns: Columns) -> pa.ChunkedArray:
 
 def _flags(table: Table, name: str, may_be_empty: bool) -> np.ndarray:
     values = pc.utf8_lower(whole(label_names(table.rows[name])))
-    yes: np.ndarray = pc.is_in(values, pa.array(["1", "true"])).to_numpy()
-    no = pc.is_in(values, pa.array(["0", "false"])).to_numpy()
+    yes: np.ndarray = pc.is_in(values, pa.array(TRUE)).to_numpy()
+    no = pc.is_in(values, pa.array(FALSE)).to_numpy()
     known = yes | no | (values.is_null().to_numpy() & may_be_empty)
     if not known.all():
         row = int(np.flatnonzero(~known)[0])

@@ -51,7 +51,7 @@ _BINARY = "_is_binary"
 """Column of Prodigy that is true for a decision about a proposed span, to accept or to reject."""
 DIVIDING = (
     "split", "set", "subset", "partition", "fold", "usage", "data_split", "dataset_split", "_split", "train_test",
-    "dataset", "phase", "part", "type", "data_type",
+    "dataset", "phase", "part", "type", "data_type", "ml_use",
 )  # fmt: skip
 """Usual names of a column of splits."""
 PARTS = frozenset(("split", "set", "subset", "partition", "fold"))

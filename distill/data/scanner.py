@@ -72,7 +72,10 @@ def rows(text: io.TextIOWrapper, form: Form, notes: list[str]) -> Rows:
         yield from _document(_Source(text), notes)
 
 
-def _constant(literal: str) -> Any:
+def _constant(literal: str) -> None:
+    """NaN stands for no value, as pandas and Python write it. Raises Malformed for infinity."""
+    if literal == "NaN":
+        return
     raise Malformed(f"got {literal}; must be JSON, whose numbers are finite; write null, or remove the row")
 
 

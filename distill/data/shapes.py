@@ -49,7 +49,9 @@ def _spans(value: list[Any]) -> list[Any]:
     return list(map(of_triple, value)) if all(map(of_triple, value)) else value
 
 
-_LISTS = ("rows", "examples", "annotations", "records", "items", "documents", "instances")
+_LISTS = (
+    "rows", "examples", "annotations", "records", "items", "documents", "instances", "results", "samples", "utterances",
+)  # fmt: skip
 """Keys of a list of rows in an object."""
 _OF_A_ROW = ("text", "sentence", "sentence1", "question", "content", "context", "query", "document")
 """Keys of a text in an object that is a row itself."""
@@ -108,17 +110,21 @@ def _is_row(value: Any) -> bool:
 
 
 def _of_objects(fields: Mapping[str, dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
-    """The rows of an object of objects, of which pandas numbers either the outer or the inner ones."""
+    """The rows of an object of objects, of which pandas numbers either the outer or the inner ones, or gives them names
+    of rows: names of texts are those of columns."""
     first = next(iter(fields.values()))
     inner = {key for value in fields.values() for key in value}
     alike = all(value.keys() == first.keys() for value in fields.values())
-    if all(map(str.isdecimal, fields)) and not all(map(str.isdecimal, inner)):
+    several = alike and len(fields) > 1
+    outside, inside = (several and any(key.lower() in _OF_A_ROW for key in keys) for keys in (fields, inner))
+    if (all(map(str.isdecimal, fields)) and not all(map(str.isdecimal, inner))) or (inside and not outside):
         notes.append("it is one object, and each object in it is a row")
         return list(map(row, fields.values()))
-    if alike and inner and all(map(str.isdecimal, inner)) and not any(map(str.isdecimal, fields)):
+    numbered = all(map(str.isdecimal, inner)) and not any(map(str.isdecimal, fields))
+    if alike and inner and (numbered or (outside and not inside)):
         notes.append("it is one object, and each object in it is a column")
         return [row({name: fields[name][key] for name in fields}) for key in first]
-    if alike and len(fields) > 1:
+    if several:
         raise Malformed(
             f"got an object of objects, {', '.join(list(fields)[:3])}, that could be columns or rows; must be one of "
             "the two; write one object for each row, in lines or in one array"

@@ -18,6 +18,7 @@ PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
     ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"), READING,
     ("query", "document"), ("query", "passage"), ("query", "title"), ("claim", "evidence"),
+    ("context", "hypothesis"), ("query", "context"), ("query", "product_title"), ("search_term", "product_title"),
 )  # fmt: skip
 """Usual names of the two columns of a text pair."""
 

@@ -51,6 +51,11 @@ WORD_LISTS = ("tokens", "words")
 WORDS = (*WORD_LISTS, "token", "word")
 """Usual names of a column with words, of which each may have a row of its own."""
 
+_OF_WORDS = re.compile(
+    r"(.*[_ -])?(u?pos|xpos|chunk|tags?|lemmas?|feats|deps?|deprels?|misc|langs?)([_ -]tags?)?", re.IGNORECASE
+)
+"""Names of columns with lists that have something about each word, such as its part of speech, and not the words."""
+
 LABELS_OF = {record.TOKENS: (*LABELS, *TAGS), record.CHOICES: ANSWERS, record.ANSWERS: FOUND}
 """Architecture -> usual names of the label column, if they are not `LABELS`."""
 
@@ -77,6 +82,11 @@ _ASIDE = re.compile(
 def about_rows(name: str) -> bool:
     """Whether a column is most likely about a row, such as its id."""
     return _ASIDE.fullmatch(name) is not None
+
+
+def about_words(name: str) -> bool:
+    """Whether a column of lists most likely has something about each word of a text, and not the words."""
+    return _OF_WORDS.fullmatch(name) is not None
 
 
 def named_columns(settings: config.Task) -> set[str | None]:

@@ -27,7 +27,7 @@ PLAIN = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
 """A number."""
 
 MINORITY = 0.5
-"""-1 beside 0, 1, 2 ... stands for no label if it is rarer than this share of the rarest of these."""
+"""-1 beside 0, 1, 2 ... or 1, 2, 3 ... stands for no label if it is rarer than this share of the rarest of these."""
 
 AROUND = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\u200c\u200d\u2060\ufeff"
 """White space, and characters of no width, which are no part of a label at its edges."""
@@ -174,9 +174,10 @@ def without_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _is_missing(counted: Mapping[str, int], code: str, stated: Stated) -> bool:
-    """Whether a number below 0 stands for no label: beside 0, 1, 2 ..., if it is rare."""
+    """Whether a number below 0 stands for no label: beside 0, 1, 2 ... or 1, 2, 3 ..., if it is rare."""
     others = {value: count for value, count in counted.items() if value != code and value.lower() not in WITHOUT}
-    if code in stated.known or {*others} != {*map(str, range(len(others)))} or len(others) < 2:
+    counting = [{*map(str, range(first, first + len(others)))} for first in (0, 1)]
+    if code in stated.known or {*others} not in counting or len(others) < 2:
         return False
     rare = len(others) > 2 and counted[code] < MINORITY * min(others.values())
     if code not in counted or (rare if not stated.known else len(stated.known) == len(others)):

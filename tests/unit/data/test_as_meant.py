@@ -224,6 +224,7 @@ def test_a_folder_of_splits_is_named_split_by_split(form: str, tmp_path: Path, m
         ("split", ("train", "eval"), ("train", "validation")),
         ("split", ("train", "validation_matched"), ("train", "validation")),
         ("split", ("Train", "holdout"), ("train", "test")),
+        ("ML_USE", ("TRAINING", "TEST"), ("train", "test")),
         ("is_valid", ("False", "True"), ("train", "validation")),
         ("is_test", ("0", "1"), ("train", "test")),
         ("is_test", ("f", "t"), ("train", "test")),

@@ -50,6 +50,7 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     "stars that pandas wrote": (
         {"review": SUBJECTS, "stars": cycle("1.0", "2.0", "")}, (("review",), ("stars",), "classification"),
     ),
+    "stars of five": ({"review": SUBJECTS, "stars": cycle("1/5", "4/5")}, (("review",), ("stars",), "classification")),
     "half stars": ({"review": SUBJECTS, "stars": cycle(0.5, 1.0, 1.5)}, (("review",), ("stars",), "regression")),
     "many whole numbers": (
         {"text": SUBJECTS, "score": [str(i) for i in range(COUNT)]}, (("text",), ("score",), "regression"),
@@ -68,6 +69,12 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     ),
     "lists": (
         {"text": SUBJECTS, "tags": cycle(["a"], ["a", "b"], [])}, (("text",), ("tags",), "multi_label"),
+    ),
+    "a 0 or 1 for each label": (
+        {"text": SUBJECTS, "tags": cycle([1, 0, 1], [0, 0, 0])}, (("text",), ("tags",), "multi_label"),
+    ),
+    "a 0 or 1 for each label as text": (
+        {"text": SUBJECTS, "tags": cycle(["1", "0", "1"], ["0", "0", "0"])}, (("text",), ("tags",), "multi_label"),
     ),
     "bars": ({"text": SUBJECTS, "topic": cycle("a|b", "a", "b|c", "c")}, (("text",), ("topic",), "multi_label")),
     "more and more bars": (
@@ -144,6 +151,13 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     ),
     "a bar in one name": ({"text": SUBJECTS, "topic": cycle("a|b", "c")}, (("text",), ("topic",), "classification")),
     "commas": ({"text": SUBJECTS, "topic": cycle("a, b", "a", "c")}, (("text",), ("topic",), "classification")),
+    "words beside parts of speech": (
+        {
+            "form": [text.split() for text in SUBJECTS], "upos": [["X"] * len(text.split()) for text in SUBJECTS],
+            "ner_tags": [["O"] * len(text.split()) for text in SUBJECTS],
+        },
+        (("form",), ("ner_tags",), "token_classification"),
+    ),
     "unlabelled rows": (
         {"text": SUBJECTS, "label": cycle("a", "b", "", "")}, (("text",), ("label",), "classification"),
     ),
@@ -225,6 +239,37 @@ WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
         }, {},
         "tasks.label: got as many labels as the text has words in column tags of rows.csv; they may be tags of the wo",
     ),
+    "a tag and a part of speech for each word of a sentence": (
+        {
+            "Sentence": [" ".join(SUBJECTS[i].split()[: 4 + i % 5]) for i in range(COUNT)],
+            "POS": [["DT", "NN"] * 2 + ["IN"] * (i % 5) for i in range(COUNT)],
+            "Tag": [["O", "B-per"] * 2 + ["O"] * (i % 5) for i in range(COUNT)],
+        }, {},
+        "tasks.label: got as many labels as the text has words in column Tag of rows.csv; they may be tags of the wor",
+    ),
+    **{
+        f"labels twice in {name}": (
+            {"text": SUBJECTS, "labels": cycle(*lists)}, {},
+            "tasks.label: got lists of which most have a label twice in column labels of rows.csv; they may be tags",
+        )
+        for name, lists in {
+            "lists of one size": (["a", "a", "b"], ["b", "b", "b"], ["a", "b", "c"]),
+            "lists of several sizes": (["a", "a", "b"], ["b", "b"], ["c"]),
+            "lists of numbers": ([0, 0, 3], [0, 1, 0, 2], [0, 0]),
+        }.items()
+    },
+    **{
+        f"numbers such as {values[0]}": (
+            {"text": SUBJECTS, "score": cycle(*values)}, {},
+            f"tasks.label: got '{values[0]}' in column score of rows.csv; it may be the number {number}, or",
+        )
+        for number, values in {
+            "0": [f"{i}%" for i in range(COUNT)],
+            "7.5": ["7.5/10", "8/10", "9/10"],
+            "3,5": ["3,5 %", "4 %"],
+            "4.5": ["4.5 out of 5 stars", "", "3.0 out of 5 stars"],
+        }.items()
+    },
     "text as label": ({"body": SUBJECTS, "queue": QUEUES}, {"text": "queue", "label": "queue"},
         "tasks.label: got queue, with text from queue; must be different columns of rows.csv; name queue once"),
 }  # fmt: skip

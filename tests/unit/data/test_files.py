@@ -89,6 +89,9 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "old workbook named .csv": ("f.csv", b"\xd0\xcf\x11\xe0\xa1\xb1", "got an old Excel workbook"),
     "gzip named .csv": ("f.csv", gzip.compress(b"a,b\n1,2\n"), "got a gzip file; .*add .gz"),
     "parquet named .csv": ("f.csv", parquet, "got a parquet file.*name it .parquet"),
+    "pointer of Git LFS": ("f.csv", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    "web page": ("f.csv", b"\n\n<!DOCTYPE html>\n<html>\n", "got a web page; must be .*; download the file itself"),
+    "web page named .jsonl": ("f.jsonl", b"<html><body>\n", "got a web page"),
     "PDF named .jsonl": ("f.jsonl", b"%PDF-1.7\n", "got a PDF"),
     "not gzip": ("f.csv.gz", b"a,b\n1,2\n", "must be a whole gzip file"),
     "cut gzip": ("f.csv.gz", gzip.compress(os.urandom(4000).hex().encode())[:-900], "must be a whole gzip file"),
@@ -103,6 +106,7 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "JSON, two objects in a line": ("f.jsonl", b'{"a": 1} {"a": 2}\n', r"row 1: got broken JSON \(Extra data"),
     "JSON, indented": ("f.jsonl", b'{\n  "a": 1\n}\n', "row 1: got broken JSON"),
     "JSON, a line is a list": ("f.jsonl", b'{"a": 1}\n["x", 1]\n', r'row 2: got \["x", 1\]; must be a JSON object'),
+    "JSON, array in .jsonl": ("f.jsonl", b'[\n{"a": 1},\n{"a": 2}]', "got an array of objects; .*name it .json"),
     "JSON, a line is a text": ("f.ndjson", b'"x"\n', 'row 1: got "x"; must be a JSON object'),
     "JSON, a line is null": ("f.jsonl", b"null\n", "row 1: got null; must be a JSON object"),
     "JSON, array of texts": ("f.json", b'[{"a": 1}, "x"]', 'row 2: got "x"; must be a JSON object'),
@@ -115,7 +119,6 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "JSON, NUL in the array": ("f.json", b'[{"a": "x"}, {"a": "\x00"}]', "row 2: got broken JSON"),
     "JSON, Latin-1": ("f.jsonl", b'{"a": "x"}\n{"a": "\xe9"}\n', "row 2: got byte 0xe9"),
     "JSON, Latin-1 in the array": ("f.json", b'[{"a": "x"}, {"a": "\xe9"}]', "row 2: got byte 0xe9"),
-    "JSON, NaN": ("f.jsonl", b'{"a": 1.5}\n{"a": NaN}\n', "row 2: got NaN"),
     "JSON, infinity": ("f.json", b'[{"a": -Infinity}]', "row 1: got -Infinity"),
     "JSON, 5000 digits": ("f.jsonl", b'{"a": ' + b"9" * 5000 + b"}\n", "row 1: got broken JSON .*digits"),
     "JSON, half a character": ("f.jsonl", b'{"a": "x"}\n{"a": "\\ud800"}\n', "row 2: got a value of column 'a'"),
@@ -368,6 +371,14 @@ def test_json_keys_may_be_missing_and_numbers_become_floats(tmp_path: Path) -> N
     table = load(write(tmp_path / "f.jsonl", content)).rows
     assert table.to_pylist() == [{"a": 1.0, "b": None}, {"a": 0.5, "b": "x"}, {"a": None, "b": None}]
     assert table.schema.types == [pa.float64(), pa.string()]
+
+
+def test_nan_in_json_is_no_value(tmp_path: Path) -> None:
+    """Python writes it, and pandas has it in place of a missing text too."""
+    rows = [{"a": 1.5, "b": "x", "c": [0.5]}, {"a": np.nan, "b": np.nan, "c": [np.nan]}]
+    for name, content in (("f.jsonl", "\n".join(map(json.dumps, rows))), ("f.json", json.dumps(rows))):
+        table = load(write(tmp_path / name, content.encode())).rows
+        assert table.to_pylist() == [rows[0], {"a": None, "b": None, "c": [None]}]
 
 
 def test_types_of_json_are_those_of_all_rows(tmp_path: Path) -> None:

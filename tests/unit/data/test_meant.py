@@ -271,6 +271,15 @@ def test_a_0_or_1_for_each_label(tmp_path: Path) -> None:
         assert any("has a 0 or 1 for each of 3 labels" in note for note in rows.notes)
 
 
+@pytest.mark.parametrize(("yes", "no"), [("yes", "no"), ("Y", "N"), ("TRUE", "FALSE"), ("t", "f"), (1.0, 0.0)])
+def test_columns_that_say_whether_a_text_has_a_label(yes: Any, no: Any, tmp_path: Path) -> None:
+    rows = load(tmp_path, late=cycle(yes, no), wet=cycle(yes, no, no), label=["late", "wet"])
+    assert rows.task.kind.name == "multi_label"
+    assert counts(rows) == {"late": 30, "wet": 20}
+    line = refusal(tmp_path, late=cycle(yes, no), wet=cycle(yes, "perhaps"), label=["late", "wet"])
+    assert "got 'perhaps' in wet; must be 0 or 1" in line
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 @pytest.mark.parametrize("column", ["labels", "cats"])
 def test_objects_with_a_0_or_1_for_each_label(column: str, suffix: str, tmp_path: Path) -> None:
@@ -478,7 +487,16 @@ def test_minus_1_beside_classes_is_no_label(suffix: str, tmp_path: Path) -> None
     assert counts(named) == {"entailment": 18, "neutral": 18, "contradiction": 18}
 
 
-@pytest.mark.parametrize("values", [(-1, 0, 1), (-1, 0, 1, 2)])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_minus_1_beside_classes_from_1_is_no_label(suffix: str, tmp_path: Path) -> None:
+    stars = [*[1, 2, 3] * 18, *[-1] * 6]
+    rows = load(tmp_path, None, suffix, stars=stars, label="stars")
+    assert counts(rows) == {"1": 18, "2": 18, "3": 18}
+    assert "parcels: 6 rows whose stars is -1 have no label" in rows.notes
+    assert "-1 may be a label" in refusal(tmp_path, None, suffix, stars=cycle(-1, 1, 2), label="stars")
+
+
+@pytest.mark.parametrize("values", [(-1, 0, 1), (-1, 0, 1, 2), (-1, 1, 2)])
 def test_minus_1_that_may_be_a_class_is_refused(values: Sequence[int], tmp_path: Path) -> None:
     line = refusal(tmp_path, label=cycle(*values))
     listed = ",".join(f'"{value}"' for value in values)

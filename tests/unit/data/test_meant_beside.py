@@ -55,6 +55,10 @@ def load(folder: Path, head: Head | None = None, suffix: str = "csv", /, **colum
         ("#1 String", "#2 String"),  # MRPC
         ("Question", "Answer"),  # WikiQA
         ("claim", "evidence"),  # FEVER
+        ("context", "hypothesis"),  # ANLI
+        ("query", "context"),  # FEVER as NLI
+        ("query", "product_title"),  # ESCI
+        ("search_term", "product_title"),  # Home Depot
         ("text", "text2"),
         ("q1", "q2"),
         ("sentA", "sentB"),

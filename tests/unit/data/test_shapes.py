@@ -38,6 +38,14 @@ def test_pandas(orient: Any, indent: int, tmp_path: Path) -> None:
     assert bool(table.notes) == (orient in ("index", "columns"))
 
 
+@pytest.mark.parametrize("orient", ["index", "columns"])
+def test_pandas_with_names_of_rows(orient: Any, tmp_path: Path) -> None:
+    FRAME.set_index(pd.Index(["k1", "k2", "k3"])).to_json(tmp_path / "f.json", orient=orient)
+    table = load(tmp_path / "f.json")
+    assert table.rows.select(FRAME.columns.tolist()).to_pylist() == ROWS
+    assert f"each object in it is a {'row' if orient == 'index' else 'column'}" in table.notes[0]
+
+
 def test_datasets(tmp_path: Path) -> None:
     data = Dataset.from_pandas(FRAME)
     data.to_json(tmp_path / "f.json")

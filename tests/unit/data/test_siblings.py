@@ -220,6 +220,12 @@ OBJECTS: dict[str, Any] = {
         "rows": [{"row_idx": i, "row": {"text": text}, "truncated_cells": []} for i, text in enumerate(TEXTS)],
         "num_rows_total": COUNT,
     },
+    "a page of a service": {"count": COUNT, "next": None, "results": [{"text": text, "label": "in"} for text in TEXTS]},
+    "LUIS": {
+        "name": "kettles",
+        "intents": [{"name": "boil"}, {"name": "fill"}],
+        "utterances": [{"text": text, "intent": "boil", "entities": []} for text in TEXTS],
+    },
 }
 
 
