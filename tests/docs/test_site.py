@@ -41,7 +41,9 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert {*listed} == {"results/README.md", *(file for file in files if not file.startswith("results/"))}
 
 
-@pytest.mark.parametrize("name", ["settings", "results-json", pytest.param("recipes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["families", "settings", "results-json", pytest.param("recipes", marks=pytest.mark.slow)]
+)
 def test_a_generated_page_is_current(name: str) -> None:
     script = f"{name.replace('-', '_')}.py"
     generator = runpy.run_path(str(DOCS / script))
