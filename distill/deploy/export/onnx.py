@@ -14,9 +14,8 @@ from distill.compression.pruning.ragged import squeezed
 from distill.deploy.export import graphs
 from distill.errors import UserError
 from distill.inference.runners import LOGITS, Batch, Run, onnx_runner, torch_runner
-from distill.models.families import auto_class, family_of, input_names, max_length
+from distill.models.families import ENDED, auto_class, family_of, input_names, max_length
 from distill.models.families.head import architecture_of, names_of_class
-from distill.models.families.model import ENDED
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
 from distill.models.teacher.load import load_tokenizer, pad_as_tokenizer, read_config
 from distill.models.teacher.whole import load_whole
