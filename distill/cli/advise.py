@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill.cli.options import Parser, as_options, count, exit_code
+from distill.cli.options import as_options
 from distill.config import Config, Target, implied, load_config
 from distill.config.loads import BATCH, LOADS, SINGLE, load_of
 from distill.config.plan import resolve
 from distill.errors import ConfigError, discreet, printable, refuse
 from distill.pipeline import validation
 from distill.runtime import quoting as typed
+from distill.runtime.command_line import Parser, count, exit_code
 
 if TYPE_CHECKING:
     from distill.compression.pruning.search import Shape, Tables

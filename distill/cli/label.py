@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import Any
 
-from distill.cli.options import Parser, as_options, count, exit_code, say
+from distill.cli.options import as_options
 from distill.errors import listen
 from distill.runtime import gpus, quoting
+from distill.runtime.command_line import Parser, count, exit_code, say
 from distill.runtime.storage.outputs import at_home
 
 PROG = "python -m distill.label"

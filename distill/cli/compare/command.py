@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from distill.cli.options import Parser, count, exit_code
 from distill.config.backends import BACKENDS
 from distill.errors import ConfigError, discreet, printable
+from distill.runtime.command_line import Parser, count, exit_code
 from distill.runtime.storage.outputs import at_home
 
 PROG = "python -m distill.compare"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from distill.cli.options import Parser, count, exit_code, say
 from distill.cli.texts import of_stdin
 from distill.errors import ConfigError, DataError
 from distill.runtime import quoting
+from distill.runtime.command_line import Parser, count, exit_code, say
 
 PROG = "python -m distill.look"
 PAGE, TOKENS = "look.html", 64
