@@ -347,12 +347,7 @@ def _parser(prog: str = PROG) -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """The exit code: 0, 2 for an error that the user can correct, such as a ConfigError, 130 after Ctrl-C.
-
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+    """The exit code: 0, 2 for an error that the user can correct, such as a ConfigError, 130 after Ctrl-C."""
     return exit_code(lambda: _run(_parser(prog).parse_args(arguments)), _shown)
 
 

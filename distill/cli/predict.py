@@ -78,12 +78,7 @@ def _form(value: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 for Ctrl-C.
-
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+    """Exit code: 0, 2 for an error that the user can correct, 130 for Ctrl-C."""
     return exit_code(
         lambda: _predict(_parser(prog).parse_intermixed_args(arguments)),
         shown=lambda message: as_options(message, ["tasks"], OPTIONS),

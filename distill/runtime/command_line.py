@@ -14,7 +14,7 @@ from distill.runtime.storage import disk_errors
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError in place of an exit."""
+    """Raises ConfigError in place of an exit. `prog` is the command as the user typed it, for messages."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")

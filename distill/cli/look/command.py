@@ -20,12 +20,7 @@ LEAST = 8
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
-
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C."""
     return exit_code(
         lambda: _run(_parser(prog).parse_intermixed_args(arguments)), stopped="stopped; nothing was written"
     )
