@@ -50,6 +50,12 @@ def test_a_generated_page_is_current(name: str) -> None:
     assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == generator["page"](), f"run python docs/{script}"
 
 
+@pytest.mark.parametrize("name", ["pruning", "compression"])
+def test_a_page_on_compression_is_current(name: str) -> None:
+    generated = runpy.run_path(str(DOCS / "pruning.py"))["PAGES"][name]()
+    assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == generated, "run python docs/pruning.py"
+
+
 def test_settings_have_every_setting_of_a_composed_run() -> None:
     """Of the groups that are not stages: their keys are those that Hydra composes."""
     text = (DOCS / "settings.md").read_text(encoding="utf-8")
