@@ -8,7 +8,6 @@ from distill.models.teacher.embedder import check_exported as check_exported
 from distill.models.teacher.embedder import is_lower_cased as is_lower_cased
 from distill.models.teacher.embedder import longest as longest
 from distill.models.teacher.embedder import pooling as pooling
-from distill.models.teacher.files import check_weights as check_weights
 from distill.models.teacher.folders import EMBEDDED_NAME as EMBEDDED_NAME
 from distill.models.teacher.folders import EMBEDDED_PACKAGE as EMBEDDED_PACKAGE
 from distill.models.teacher.folders import TOKENIZER as TOKENIZER
