@@ -43,6 +43,7 @@ from benchmarks.tables.runs import (
     trained,
 )
 from distill.errors import DataError
+from distill.evaluation.results import Results
 from distill.report import figure, model_rows, overview, pruning_table
 from distill.report.table import Table
 from distill.runtime.storage.atomic import read_json, write_bytes, write_text
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         over, below = model_rows.reference(results), figure.second(results)
         png = figure.png(figure.points(results), bool(results.smoke), over, below)
         write_bytes(root / RESULTS / name / PICTURE, png)
-    if points := pruning_table.points(pruned(runs), trained):
+    if points := pruned_points(pruned(runs)):
         write_bytes(root / RESULTS / PRUNED, figure.png(points, over="the unpruned model"))
     if entries := overview.entries(compressed(runs), trained):
         write_bytes(root / RESULTS / COMPRESSED, figure.png(overview.points(entries)))
@@ -134,9 +135,23 @@ def differing(root: Path, runs: Runs, texts: dict[Path, str]) -> dict[Path, str]
 def pictures(runs: Runs) -> list[Path]:
     """The pictures below docs/results."""
     found = [RESULTS / name / PICTURE for name in pictured(runs)]
-    found += [RESULTS / PRUNED] if pruning_table.points(pruned(runs), trained) else []
+    found += [RESULTS / PRUNED] if pruned_points(pruned(runs)) else []
     found += [RESULTS / methods.PICTURE] if methods.methods(runs) else []
     return found + ([RESULTS / COMPRESSED] if compressed(runs) else [])
+
+
+def pruned_points(runs: Sequence[Results]) -> list[figure.Point]:
+    """A line for each group of runs and each role. Speedup is over the unpruned model."""
+    drawn = []
+    for cut in pruning_table.cuts(runs, trained):
+        for role, models in cut.models.items():
+            if not (speeds := overview.values(cut.measured)):
+                continue
+            retained = overview.measured(models.values(), "retained")
+            (x, x_ends), (y, y_ends) = overview.around(speeds, []), overview.around(*retained)
+            line = overview.plain_name(cut.run)
+            drawn.append(figure.Point("", role, x, y, x_ends, y_ends, line, line=line))
+    return drawn
 
 
 def left(root: Path, runs: Runs, texts: dict[Path, str]) -> list[Path]:

@@ -5,15 +5,16 @@ With --count it prints each checkpoint's parameters, counted by transformers, fo
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from distill.cli.choose.table import Checkpoint, Table, config_of, table
-from distill.models.families.__main__ import KINDS
 from distill.models.families.records import STUDENTS
 
 PAGE = Path(__file__).resolve().parent / "choosing.md"
+KINDS = runpy.run_path(str(PAGE.with_name("families.py")))["KINDS"]
 
 HEAD = """# Choosing an encoder
 

@@ -33,8 +33,8 @@ from benchmarks.tables.runs import (
     trained,
 )
 from distill.evaluation.results import Model, Results, known
-from distill.report import footnotes, markdown, model_rows, overview, page, pruning_table
-from distill.report.page import Block, Bullets, Code, Heading, Paragraph, Picture
+from distill.report import footnotes, headline, markdown, model_rows, overview, page, pruning_table
+from distill.report.page import Block, Bullets, Code, Heading, Headline, Paragraph, Picture
 from distill.report.table import Table, models_table, number, times
 
 PICTURE = "frontier.png"
@@ -280,7 +280,8 @@ def _made(runs: Sequence[Results]) -> Table:
 def _seed(folder: str, results: Results, picture: bool) -> list[Block]:
     """The results of one seed. folder: from the page to it."""
     return [
-        *page.result(results),
+        *page.banner(bool(results.smoke)),
+        Headline(headline.headline(results)),
         *page.origin(results),
         *([Picture(f"{folder}/{PICTURE}" if folder else PICTURE)] if picture else []),
         models_table(results),

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distill.cli.options import Parser, as_options, count, exit_code
+from distill.cli.options import as_options
 from distill.config import Config, Target, implied, load_config
 from distill.config.loads import BATCH, LOADS, SINGLE, load_of
 from distill.config.plan import resolve
 from distill.errors import ConfigError, discreet, printable, refuse
 from distill.pipeline import validation
 from distill.runtime import quoting as typed
+from distill.runtime.command_line import Parser, count, exit_code
 
 if TYPE_CHECKING:
     from distill.compression.pruning.search import Shape, Tables
@@ -346,12 +347,7 @@ def _parser(prog: str = PROG) -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """The exit code: 0, 2 for an error that the user can correct, such as a ConfigError, 130 after Ctrl-C.
-
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+    """The exit code: 0, 2 for an error that the user can correct, such as a ConfigError, 130 after Ctrl-C."""
     return exit_code(lambda: _run(_parser(prog).parse_args(arguments)), _shown)
 
 

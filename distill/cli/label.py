@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import Any
 
-from distill.cli.options import Parser, as_options, count, exit_code, say
+from distill.cli.options import as_options
 from distill.errors import listen
 from distill.runtime import gpus, quoting
+from distill.runtime.command_line import Parser, count, exit_code, say
 from distill.runtime.storage.outputs import at_home
 
 PROG = "python -m distill.label"
@@ -23,12 +24,7 @@ OPTIONS = (
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Exit code: 0 when all rows are labelled, 2 for an error that the user can correct and for rows that could not be
-    labelled, 130 after Ctrl-C.
-
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+    labelled, 130 after Ctrl-C."""
     return exit_code(
         lambda: _run(_parser(prog).parse_intermixed_args(arguments)),
         shown=_shown,

@@ -12,10 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from distill.cli.options import Parser, as_options, count, exit_code, say
+from distill.cli.options import as_options
 from distill.errors import ConfigError, DataError, UserError, printable_lines, reworded
 from distill.runtime import streams
 from distill.runtime.cells import csv_line, json_line
+from distill.runtime.command_line import Parser, count, exit_code, say
 
 if TYPE_CHECKING:  # these take a second to import, and --help must not wait for them
     from distill.cli.texts import Source
@@ -77,12 +78,7 @@ def _form(value: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 for Ctrl-C.
-
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+    """Exit code: 0, 2 for an error that the user can correct, 130 for Ctrl-C."""
     return exit_code(
         lambda: _predict(_parser(prog).parse_intermixed_args(arguments)),
         shown=lambda message: as_options(message, ["tasks"], OPTIONS),

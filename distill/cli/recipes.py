@@ -21,13 +21,13 @@ import yaml
 
 from distill import config
 from distill.cli.help_text import purpose
-from distill.cli.options import Parser, exit_code
 from distill.config import Config, Train, load_config
 from distill.config.baselines import expanded
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.instantiate import RESERVED, bind
 from distill.config.stages import BASE_WIDTH, Term
 from distill.errors import ConfigError
+from distill.runtime.command_line import Parser, exit_code
 
 PROG = "python -m distill.recipes"
 WIDTH = 100

@@ -130,27 +130,22 @@ def area_interval(rows: Rows) -> Interval | None:
     than `FEWEST` rows with the label or without it, and where all pairs are in order, or none is: there the variance
     says nothing.
     """
+    from scipy.stats import rankdata  # for which reports need not wait
+
     odds, truth = rows
     right, false = int(truth.sum()), int((~truth).sum())
     if min(right, false) < FEWEST:
         return None
-    everywhere = _midranks(odds)
+    everywhere = rankdata(odds)
     # Of each row, the share of the other sort that it is in order with.
-    of_right = (everywhere[truth] - _midranks(odds[truth])) / false
-    of_false = 1 - (everywhere[~truth] - _midranks(odds[~truth])) / right
+    of_right = (everywhere[truth] - rankdata(odds[truth])) / false
+    of_false = 1 - (everywhere[~truth] - rankdata(odds[~truth])) / right
     area, variance = of_right.mean(), of_right.var(ddof=1) / right + of_false.var(ddof=1) / false
     if variance == 0 or not 0 < area < 1:
         return None
     ends = np.log(area / (1 - area)) + np.array([-_Z, _Z]) * np.sqrt(variance) / (area * (1 - area))
     low, high = 100 / (1 + np.exp(-ends))
     return float(low), float(high)
-
-
-def _midranks(values: np.ndarray) -> np.ndarray:
-    """[n] rank of each value, from 1, ascending; equal values have the mean of their ranks."""
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: np.ndarray = (np.cumsum(count) - (count - 1) / 2)[place]
-    return ranks
 
 
 def share_interval(flags: np.ndarray) -> Interval:

@@ -8,27 +8,17 @@ from msgspec import to_builtins
 
 from distill.evaluation.results import Results
 from distill.report import figure, markdown, model_rows, page, web
-from distill.report.card import embedder_card, heads_card, model_card, plain_card
-from distill.report.checked import validate
-from distill.report.read import read_one, read_paths, read_rows
-from distill.report.terminal import show
+from distill.report.card import embedder_card as embedder_card
+from distill.report.card import heads_card as heads_card
+from distill.report.card import model_card as model_card
+from distill.report.card import plain_card as plain_card
+from distill.report.checked import validate as validate
+from distill.report.read import read_one as read_one
+from distill.report.read import read_paths, read_rows
+from distill.report.terminal import show as show
 from distill.report.variants import Run, folder_name
 from distill.runtime.storage.atomic import write_json
 from distill.runtime.storage.outputs import write_all
-
-__all__ = [
-    "embedder_card",
-    "heads_card",
-    "model_card",
-    "plain_card",
-    "read_one",
-    "read_runs",
-    "show",
-    "validate",
-    "write",
-    "write_overview",
-    "write_pages",
-]
 
 
 def write(results: Results, folder: Path) -> dict[str, Path]:

@@ -7,32 +7,24 @@ For the folder of a single run, the reports of that run are written again from i
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from distill.errors import ConfigError, UserError, listening, printable, printable_lines, reason
+from distill.errors import ConfigError, printable, printable_lines, reason
 from distill.report import read_one, read_runs, write_overview, write_pages
 from distill.report.choose import Ask, choice, parsed
 from distill.report.export import write_csv, write_json_rows
 from distill.report.variants import Run, groups, variants
 from distill.runtime import streams
-from distill.runtime.storage import disk_errors
+from distill.runtime.command_line import Parser, exit_code
 from distill.runtime.storage.outputs import checked
 
 PROG = "python -m distill.report"
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Raise a ConfigError in place of argparse's exit."""
-        raise ConfigError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
-
-
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    made = _Parser(prog=prog, description=(__doc__ or "").split("\n")[0])
+    made = Parser(prog=prog, description=(__doc__ or "").split("\n")[0])
     made.add_argument(
         "folder", metavar="FOLDER", type=Path, help="a run folder, or one with runs below it, e.g. outputs/"
     )
@@ -50,45 +42,24 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, or 2 for an error that the user can correct.
+    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C."""
+    return exit_code(lambda: _run(parser(prog).parse_args(arguments)))
 
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+
+def _run(given: argparse.Namespace) -> None:
     try:
-        with listening():
-            return _main(arguments, prog)
-    except KeyboardInterrupt as error:
-        print("stopped", file=sys.stderr)
-        return 128 + getattr(error, "number", signal.SIGINT)
-
-
-def _main(arguments: Sequence[str] | None, prog: str) -> int:
-    try:
-        given = parser(prog).parse_args(arguments)
         if given.choose or given.csv is not None or given.json is not None:
             _listed(given)
-            return 0
+            return
         paths = _written(given.folder, given.overwrite)
-    except SystemExit as stopped:  # after --help
-        return int(stopped.code or 0)
-    except UserError as error:
-        print("\n".join(error.messages), file=sys.stderr)
-        return 2
-    except OSError as error:
-        if (line := disk_errors.problem(error)) is None:
-            raise
-        print(printable(line), file=sys.stderr)
-        return 2
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         # The schema of a stranger's results admits numbers that no run measures.
-        shown = f"{given.folder}: got results that cannot be shown ({reason(error)}); must be as runs wrote them; "
-        print(printable(f"{shown}run their recipes again"), file=sys.stderr)
-        return 2
+        raise ConfigError(
+            f"{given.folder}: got results that cannot be shown ({reason(error)}); must be as runs wrote them; run "
+            "their recipes again"
+        ) from error
     for name, path in paths.items():
         print(printable(f"{name}: {path}"))
-    return 0
 
 
 def _written(folder: Path, overwrite: bool) -> dict[str, Path]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -28,6 +28,8 @@ from distill.report.seeds import shown as shown_over
 from distill.report.table import Row, Table
 from distill.report.timed import at, reported_input
 from distill.runtime.versions import PACKAGES
+
+T = TypeVar("T")
 
 OF_THE_REPORT = ("pipeline=", "stages.evaluate.")
 """Settings that a legend leaves out."""
@@ -94,15 +96,16 @@ def grouped(runs: Sequence[Results], name: Callable[[Results], str] = trained) -
         facts = {fact: value for fact, value in _facts(run).items() if fact not in left_out}
         return json.dumps([name(run), facts, run.teacher_name, bool(run.smoke)], sort_keys=True)
 
-    found = [sorted(part, key=lambda run: run.seeds) for group in _by(runs, key) for part in _of_seeds(group)]
+    found = [sorted(part, key=lambda run: run.seeds) for group in by(runs, key) for part in _of_seeds(group)]
     count = Counter(name(group[0]) for group in found)
     return [(name(group[0]) if count[name(group[0])] == 1 else settings(group[0]), group) for group in found]
 
 
-def _by(runs: Sequence[Results], key: Callable[[Results], str]) -> list[list[Results]]:
-    groups: dict[str, list[Results]] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
+def by(items: Iterable[T], key: Callable[[T], str | None]) -> list[list[T]]:
+    """The items with the same key together, in their order."""
+    groups: dict[str | None, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return list(groups.values())
 
 
@@ -111,7 +114,7 @@ def _of_seeds(group: list[Results]) -> list[list[Results]]:
     still does, something else differs between the runs, so nothing is averaged."""
     if _once(group):
         return [group]
-    return [part for same in _by(group, settings) for part in ([same] if _once(same) else [[run] for run in same])]
+    return [part for same in by(group, settings) for part in ([same] if _once(same) else [[run] for run in same])]
 
 
 def _once(group: Sequence[Results]) -> bool:

@@ -70,11 +70,6 @@ def banner(smoke: bool) -> list[Block]:
     return [Banner(headline.SMOKE)] if smoke else []
 
 
-def result(results: Results) -> list[Block]:
-    """The banner of a smoke run, and the headline."""
-    return [*banner(bool(results.smoke)), Headline(headline.headline(results))]
-
-
 def origin(results: Results) -> list[Block]:
     """Teacher, version, seeds and command of a run."""
     seeds = ", ".join(map(str, results.seeds))

@@ -13,21 +13,9 @@ import numpy as np
 from msgspec import UNSET
 
 from distill.evaluation.results import Model, Pruned, Results, known
-from distill.report import figure, model_rows, same_tasks
+from distill.report import model_rows, same_tasks
 from distill.report.footnotes import speed_of
-from distill.report.overview import (
-    around,
-    cell,
-    common_settings,
-    different_versions,
-    entries,
-    grouped,
-    measured,
-    names,
-    plain_name,
-    trained,
-    values,
-)
+from distill.report.overview import cell, common_settings, different_versions, entries, grouped, names, trained
 from distill.report.seeds import shown
 from distill.report.table import Row, Table, number
 
@@ -199,17 +187,3 @@ def _between(speed: float, found: Sequence[tuple[float, float]]) -> float | None
     if not found[0][0] <= speed <= found[-1][0]:
         return None
     return float(np.interp(speed, [place for place, _ in found], [kept for _, kept in found]))
-
-
-def points(runs: Sequence[Results], name: Callable[[Results], str] = trained) -> list[figure.Point]:
-    """A line for each group of runs and each role. Speedup is over the unpruned model."""
-    every = cuts(runs, name)
-    drawn = []
-    for cut in every:
-        for role, models in cut.models.items():
-            if not (speeds := values(cut.measured)):
-                continue
-            (x, x_ends), (y, y_ends) = around(speeds, []), around(*measured(models.values(), "retained"))
-            line = plain_name(cut.run)
-            drawn.append(figure.Point("", role, x, y, x_ends, y_ends, line, line=line))
-    return drawn

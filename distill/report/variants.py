@@ -130,10 +130,8 @@ class Group:
 
 def groups(runs: Sequence[Run]) -> list[Group]:
     """Comparable runs together: groups with runs under the current rules first, then the largest."""
-    found: dict[str, list[int]] = {}
-    for index, run in enumerate(runs):
-        found.setdefault(json.dumps(_comparable(run.results)), []).append(index)
-    apart = [part for members in found.values() for part in _of_same_rows(runs, members)]
+    found = overview.by(range(len(runs)), lambda index: json.dumps(_comparable(runs[index].results)))
+    apart = [part for members in found for part in _of_same_rows(runs, members)]
     made = [_group([runs[i] for i in members], members) for members in apart]
     current = [not run.results.older_rules for run in runs]
     return sorted(made, key=lambda group: (not any(current[i] for i in group.runs), -len(group.runs)))
@@ -142,13 +140,8 @@ def groups(runs: Sequence[Run]) -> list[Group]:
 def _of_same_rows(runs: Sequence[Run], members: Sequence[int]) -> list[list[int]]:
     """Runs whose reported rows and given teacher have the same hashes. Runs of older versions do not state them: with
     one of these, all stay together."""
-    hashes = [_hashes(runs[number].results) for number in members]
-    if None in hashes:
-        return [list(members)]
-    found: dict[str | None, list[int]] = {}
-    for number, each in zip(members, hashes, strict=True):
-        found.setdefault(each, []).append(number)
-    return list(found.values())
+    hashes = {number: _hashes(runs[number].results) for number in members}
+    return [list(members)] if None in hashes.values() else overview.by(members, hashes.__getitem__)
 
 
 def _hashes(results: Results) -> str | None:

@@ -8,6 +8,7 @@ implementations have tests of their own for each family; `test_families` trains 
 from __future__ import annotations
 
 import functools
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import pytest
 
 from distill.errors import ConfigError
 from distill.models import families, student, teacher
-from distill.models.families.__main__ import capabilities, table
 from tests import tiny
 
 NAMES = list(families.STUDENTS)
+DOCUMENTED = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "families.py"))["capabilities"]
 
 
 @functools.cache
@@ -78,7 +79,7 @@ def _cell(name: str, kinds: list[str]) -> str:
 def test_the_table_states_what_can_be_built(name: str) -> None:
     cells = measured_cells(name)
     print(" | ".join(cells.values()))
-    documented = capabilities(families.STUDENTS[name])
+    documented = DOCUMENTED(families.STUDENTS[name])
     assert {column: documented[column] for column in cells} == cells
 
 
@@ -116,7 +117,3 @@ def test_teachers_of_tasks_export_where_the_table_says_so(name: str, tmp_path: P
     for shape in ((2, 16), (5, 33)):
         batch = synthetic(shape, 60, last=2)  # BART and T5 classify at the end-of-text token
         np.testing.assert_allclose(onnx.run(batch), torch.run(batch), atol=1e-5)
-
-
-def test_docs_families_is_the_generated_table() -> None:
-    assert (Path(__file__).parents[2] / "docs" / "families.md").read_text() == table()

@@ -41,11 +41,19 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert {*listed} == {"results/README.md", *(file for file in files if not file.startswith("results/"))}
 
 
-@pytest.mark.parametrize("name", ["settings", "results-json", pytest.param("recipes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["families", "settings", "results-json", pytest.param("recipes", marks=pytest.mark.slow)]
+)
 def test_a_generated_page_is_current(name: str) -> None:
     script = f"{name.replace('-', '_')}.py"
     generator = runpy.run_path(str(DOCS / script))
     assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == generator["page"](), f"run python docs/{script}"
+
+
+@pytest.mark.parametrize("name", ["pruning", "compression"])
+def test_a_page_on_compression_is_current(name: str) -> None:
+    generated = runpy.run_path(str(DOCS / "pruning.py"))["PAGES"][name]()
+    assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == generated, "run python docs/pruning.py"
 
 
 def test_settings_have_every_setting_of_a_composed_run() -> None:

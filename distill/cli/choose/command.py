@@ -14,9 +14,9 @@ from pathlib import Path
 from distill.cli.choose.answer import UNTIMED, Answer, Ask, Option, answered, scheme_of
 from distill.cli.choose.measure import Stopwatch
 from distill.cli.choose.table import ENGLISH, Table, supports, table
-from distill.cli.options import Parser, count, exit_code, say
 from distill.data.task_types import TASK_TYPES
 from distill.runtime import gpus, quoting
+from distill.runtime.command_line import Parser, count, exit_code, say
 
 PROG = "python -m distill.choose"
 SHORT = {"ner": "token_classification", "qa": "question_answering"}

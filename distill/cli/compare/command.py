@@ -7,21 +7,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from distill.cli.options import Parser, count, exit_code
 from distill.config.backends import BACKENDS
 from distill.errors import ConfigError, discreet, printable
+from distill.runtime.command_line import Parser, count, exit_code
 from distill.runtime.storage.outputs import at_home
 
 PROG = "python -m distill.compare"
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
-
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C."""
     return exit_code(lambda: _run(_parser(prog).parse_args(arguments)), stopped="stopped; nothing was written")
 
 

@@ -15,7 +15,7 @@ from distill.data.labels import head_order
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES, TaskType
 from distill.data.vectors import prompts_of
-from distill.deploy.export.record import FILE
+from distill.deploy.export.record import FILE, located, read
 from distill.errors import ConfigError, reworded
 from distill.models.families.head import SEVERAL, Head, stored_head, without_defaults
 from distill.models.families.record import TEXTS
@@ -34,8 +34,6 @@ def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str, b
     """The text columns and the columns of choices that an exported folder states, none for another folder; the
     architecture of its model; whether its outputs are labels with names, not a number; and its head. Errors are about
     B."""
-    from distill.deploy.export.record import located, read
-
     with _named("B"):
         path = located(folder)
         record = read(path)
@@ -53,7 +51,6 @@ def loaded(
     folders: Sequence[str | Path], backends: Sequence[str | None], windows: bool, log: Callable[[str], None]
 ) -> list[Model]:
     """The models of A and B. UserError for a folder that cannot be loaded, or has several heads."""
-    from distill.deploy.export.record import located, read
     from distill.deploy.serve import Model, load
 
     models: list[Model] = []
@@ -139,8 +136,6 @@ def _head(kind: TaskType, labels: Sequence[str], others: Sequence[str]) -> Head:
 def prompts_before(model: Model, kind: TaskType) -> tuple[str, ...]:
     """What an embedder reads before first texts and before second ones: what an exported one was trained with, or what
     its folder states."""
-    from distill.deploy.export.record import read
-
     record = read(model.folder)
     stated = record.prompts if record is not None else ()
     return stated or prompts_of(kind, stored_head(model.folder)) or ("", "")

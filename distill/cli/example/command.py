@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from distill.cli.options import Parser, exit_code
 from distill.errors import ConfigError, printable
 from distill.runtime import quoting
+from distill.runtime.command_line import Parser, exit_code
 from distill.runtime.storage import outputs
 
 PROG = "python -m distill.example"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from distill.cli.options import Parser, count, exit_code, say
 from distill.cli.texts import of_stdin
 from distill.errors import ConfigError, DataError
 from distill.runtime import quoting
+from distill.runtime.command_line import Parser, count, exit_code, say
 
 PROG = "python -m distill.look"
 PAGE, TOKENS = "look.html", 64
@@ -20,12 +20,7 @@ LEAST = 8
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
-
-    Args:
-        arguments: the words after the command; those of `sys.argv` by default.
-        prog: the command as the user typed it, for messages.
-    """
+    """Exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C."""
     return exit_code(
         lambda: _run(_parser(prog).parse_intermixed_args(arguments)), stopped="stopped; nothing was written"
     )

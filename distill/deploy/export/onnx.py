@@ -14,9 +14,8 @@ from distill.compression.pruning.ragged import squeezed
 from distill.deploy.export import graphs
 from distill.errors import UserError
 from distill.inference.runners import LOGITS, Batch, Run, onnx_runner, torch_runner
-from distill.models.families import auto_class, family_of, input_names, max_length
+from distill.models.families import ENDED, auto_class, family_of, input_names, max_length
 from distill.models.families.head import architecture_of, names_of_class
-from distill.models.families.model import ENDED
 from distill.models.families.record import ANSWERS, CHOICES, TEXTS, VECTORS
 from distill.models.teacher.load import load_tokenizer, pad_as_tokenizer, read_config
 from distill.models.teacher.whole import load_whole
@@ -100,13 +99,10 @@ def export_onnx(folder: Path, path: Path) -> None:
     model = _by_last_end(squeezed(loaded(folder, torch.float32)))
     pad_as_tokenizer(model, folder)
     architecture = architecture_of(names_of_class(model)) or TEXTS
-    choices = architecture == CHOICES
-    rank = 3 if choices else 2
     tensors = _tensors(model.config, folder)
-    if choices:  # not 1 of them, which torch would take for a constant
+    if architecture == CHOICES:  # not 1 of them, which torch would take for a constant
         tensors = {key: value[:, None].repeat(1, 3, 1) for key, value in tensors.items()}
-    sizes = dict.fromkeys(range(rank), torch.export.Dim.DYNAMIC)
-    _write(model, tensors, OUTPUTS.get(architecture, ["logits"]), dict.fromkeys(tensors, sizes), path)
+    _write(model, tensors, OUTPUTS.get(architecture, ["logits"]), path)
 
 
 def _by_last_end(model: Any) -> Any:
@@ -135,10 +131,13 @@ def _has_types(folder: Path) -> bool:
         return True
 
 
-def _write(model: Any, tensors: dict[str, Any], outputs: list[str], sizes: dict[str, Any], path: Path) -> None:
-    """Write the ONNX file of a model. `tensors`: example inputs; `sizes`: the dynamic sizes of each."""
+def _write(model: Any, tensors: dict[str, Any], outputs: list[str], path: Path) -> None:
+    """Write the ONNX file of a model, in which all sizes of the inputs are dynamic. `tensors`: examples of these."""
+    import torch
+
     # It warns of missing torchvision operators and of deprecated calls of its own.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    sizes = {name: dict.fromkeys(range(each.dim()), torch.export.Dim.DYNAMIC) for name, each in tensors.items()}
     with atomic.writing_file(path) as temporary:
         graphs.program(model, tensors, outputs, sizes).save(temporary, external_data=False)
         beside = temporary.with_name(f"{temporary.name}.data")
@@ -171,8 +170,8 @@ def export_depths(model: Any, depths: Sequence[int], folder: Path) -> dict[int, 
             return tuple(states[depth] for depth in depths)
 
     tensors = _tensors(model.config)
-    sizes, names = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC), [f"states_{depth}" for depth in depths]
-    _write(States().eval(), tensors, names, dict.fromkeys(tensors, sizes), folder / "every.onnx")
+    names = [f"states_{depth}" for depth in depths]
+    _write(States().eval(), tensors, names, folder / "every.onnx")
     every = onnx.utils.Extractor(onnx.load(folder / "every.onnx"))
     files = {depth: folder / f"{name}.onnx" for depth, name in zip(depths, names, strict=True)}
     for file in files.values():
@@ -189,23 +188,15 @@ def export_heads(folders: dict[str, Path], path: Path) -> None:
     """
     import torch
 
-    model = _heads(folders).eval()
-    tensors = _tensors(model.config, next(iter(folders.values())))
-    sizes = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
-    _write(model, tensors, [f"{LOGITS}{task}" for task in folders], dict.fromkeys(tensors, sizes), path)
-
-
-def _heads(folders: dict[str, Path]) -> Any:
-    """One module whose outputs are the logits of each folder's model, as a tuple."""
-    import torch
-
     from distill.losses.shared_encoder import OnePass
 
     class Heads(OnePass):
         def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
             return tuple(self.each(input_ids, attention_mask, token_type_ids))
 
-    return Heads([loaded(folder, torch.float32) for folder in folders.values()])
+    model = Heads([loaded(folder, torch.float32) for folder in folders.values()]).eval()
+    tensors = _tensors(model.config, next(iter(folders.values())))
+    _write(model, tensors, [f"{LOGITS}{task}" for task in folders], path)
 
 
 def heads_parity(folders: dict[str, Path], path: Path) -> float:

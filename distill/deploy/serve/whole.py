@@ -17,7 +17,7 @@ from distill.models.families import sentence, vectors
 from distill.models.families.head import stored_head
 from distill.models.families.record import TEXTS, UNBOUNDED
 from distill.models.families.settings import quantizer_of
-from distill.models.families.weights import config_of, opened, weight_files
+from distill.models.families.weights import config_of, opened, tensors_of, weight_files
 from distill.models.readable import readable
 from distill.models.teacher.files import quiet
 
@@ -108,7 +108,7 @@ def _scheme(settings: Mapping[str, Any]) -> str | None:
 def in_one_pass(folders: list[Path], entry: Entry, device: str, threads: int) -> Run:
     """The models of several folders with one encoder, as one. Raises DataError if their encoders differ."""
     for folder in folders:
-        teacher.check_weights(folder)
+        tensors_of(folder)  # which names a damaged file
     _check_same_encoder(folders)
     with readable(folders[0], "a whole artifact; copy the folder again"), quiet():
         return one_pass(entry.name, folders, scheme=entry.scheme, device=device, threads=threads).run

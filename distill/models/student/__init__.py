@@ -13,48 +13,21 @@ from distill.errors import ConfigError
 from distill.models import families
 from distill.models.families.head import architecture_of, names_of_class
 from distill.models.families.record import TEXTS, VECTORS
-from distill.models.student.shape import (
-    SIZES,
-    check_layers,
-    half_depth,
-    heads_in_group,
-    initial_layers,
-    projects,
-    setting,
-    student_config,
-)
-from distill.models.student.static import (
-    before_norm,
-    counted,
-    is_static,
-    mean_tokenizer,
-    static_config,
-    token_vectors,
-    weighted,
-)
+from distill.models.student.shape import SIZES as SIZES
+from distill.models.student.shape import check_layers as check_layers
+from distill.models.student.shape import half_depth as half_depth
+from distill.models.student.shape import heads_in_group, projects, setting
+from distill.models.student.shape import initial_layers as initial_layers
+from distill.models.student.shape import student_config as student_config
+from distill.models.student.static import before_norm, counted, token_vectors, weighted
+from distill.models.student.static import is_static as is_static
+from distill.models.student.static import mean_tokenizer as mean_tokenizer
+from distill.models.student.static import static_config as static_config
 from distill.models.student.transfer import can_transfer, transfer
-from distill.models.student.vocabulary import config_for, pieces, with_vocabulary
+from distill.models.student.vocabulary import config_for as config_for
+from distill.models.student.vocabulary import pieces as pieces
+from distill.models.student.vocabulary import with_vocabulary as with_vocabulary
 from distill.runtime import quoting
-
-__all__ = [
-    "SIZES",
-    "check_layers",
-    "check_transfer",
-    "config_for",
-    "from_teacher",
-    "half_depth",
-    "initial_layers",
-    "is_static",
-    "mean_tokenizer",
-    "pieces",
-    "set_dropout",
-    "static",
-    "static_config",
-    "student_config",
-    "with_rtd_head",
-    "with_vocabulary",
-]
-
 
 _INITS = ("teacher_layers", "random")
 

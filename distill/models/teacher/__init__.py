@@ -4,43 +4,25 @@ Weights are loaded from safetensors only, and code in a model's folder is never 
 everything else loads from local folders.
 """
 
-from distill.models.teacher.embedder import check_exported, is_lower_cased, longest, pooling
-from distill.models.teacher.files import check_weights
-from distill.models.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
-from distill.models.teacher.given import check_given, check_masked_lm, notes, unused_in
-from distill.models.teacher.headless import without_head
-from distill.models.teacher.load import (
-    check_vocabulary,
-    load_classifier,
-    load_mlm,
-    load_rtd,
-    load_tokenizer,
-    read_config,
-)
-from distill.models.teacher.random import random_teacher
-
-__all__ = [
-    "EMBEDDED_NAME",
-    "EMBEDDED_PACKAGE",
-    "TOKENIZER",
-    "check_exported",
-    "check_given",
-    "check_masked_lm",
-    "check_vocabulary",
-    "check_weights",
-    "fetch",
-    "is_lower_cased",
-    "licence",
-    "load_classifier",
-    "load_mlm",
-    "load_rtd",
-    "load_tokenizer",
-    "longest",
-    "notes",
-    "pooling",
-    "random_teacher",
-    "read_config",
-    "resolve",
-    "unused_in",
-    "without_head",
-]
+from distill.models.teacher.embedder import check_exported as check_exported
+from distill.models.teacher.embedder import is_lower_cased as is_lower_cased
+from distill.models.teacher.embedder import longest as longest
+from distill.models.teacher.embedder import pooling as pooling
+from distill.models.teacher.folders import EMBEDDED_NAME as EMBEDDED_NAME
+from distill.models.teacher.folders import EMBEDDED_PACKAGE as EMBEDDED_PACKAGE
+from distill.models.teacher.folders import TOKENIZER as TOKENIZER
+from distill.models.teacher.folders import fetch as fetch
+from distill.models.teacher.folders import licence as licence
+from distill.models.teacher.folders import resolve as resolve
+from distill.models.teacher.given import check_given as check_given
+from distill.models.teacher.given import check_masked_lm as check_masked_lm
+from distill.models.teacher.given import notes as notes
+from distill.models.teacher.given import unused_in as unused_in
+from distill.models.teacher.headless import without_head as without_head
+from distill.models.teacher.load import check_vocabulary as check_vocabulary
+from distill.models.teacher.load import load_classifier as load_classifier
+from distill.models.teacher.load import load_mlm as load_mlm
+from distill.models.teacher.load import load_rtd as load_rtd
+from distill.models.teacher.load import load_tokenizer as load_tokenizer
+from distill.models.teacher.load import read_config as read_config
+from distill.models.teacher.random import random_teacher as random_teacher

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from distill.models.families.weights import opened, tensors_of, weight_files
+from distill.models.families.weights import opened, weight_files
 
 
 def stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -18,11 +18,6 @@ def stored(path: str | Path, names: Collection[str]) -> Iterator[tuple[str, torc
         with opened(file, "pt") as tensors:
             for name in sorted(set(tensors.keys()) & set(names)):
                 yield name, tensors.get_tensor(name)
-
-
-def check_weights(path: str | Path) -> None:
-    """Raise DataError, which names the file, unless the folder contains safetensors and each of them can be opened."""
-    tensors_of(path)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import shlex
 import subprocess
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distill.cli.options import as_options, exit_code
+from distill.cli.options import as_options
 from distill.runtime import quoting
 
 NAMES = ("text", "text_pair", "choices", "label", "separator")
@@ -67,27 +65,3 @@ def test_any_value_reaches_the_command(value: str) -> None:
 def test_messages(message: str, repeated: bool, wanted: str) -> None:
     got = as_options(message.replace("{key}", "tasks"), ["tasks", "compare"], NAMES, repeated=repeated)
     assert re.sub(r"\$'a\\x1bé'", "'a\x1bé'", got) == wanted
-
-
-@pytest.mark.parametrize(
-    ("number", "must"),
-    [
-        (errno.EACCES, "readable and writable; correct it"),
-        (errno.ENOSPC, "on a disk with more free space; free some"),
-        (errno.ENAMETOOLONG, "a shorter name; choose one"),
-    ],
-)
-def test_an_error_of_a_disk_is_one_line(number: int, must: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def command() -> None:
-        raise OSError(number, os.strerror(number), "there")
-
-    assert exit_code(command) == 2
-    assert capsys.readouterr().err == f"there: got {os.strerror(number)}; must be {must}, then run the same command\n"
-
-
-def test_another_error_of_the_system_is_raised() -> None:
-    def command() -> None:
-        raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-
-    with pytest.raises(ConnectionResetError):
-        exit_code(command)

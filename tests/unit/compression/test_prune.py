@@ -193,15 +193,3 @@ def test_sizes_that_no_config_expresses_are_refused(tiny_model) -> None:
     heads = [torch.tensor([n]) for n in range(3)]
     with pytest.raises(ConfigError, match=r"different heads in the layers; must be the same in family mpnet"):
         pruned(tiny_model("mpnet", **SIZES), Kept(every.layers, torch.arange(8), heads, every.ffn))
-
-
-@pytest.mark.parametrize("name", ["pruning", "compression"])
-def test_docs_are_the_generated_pages(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from pathlib import Path
-
-    from distill.compression.__main__ import main
-
-    assert main([name]) == 0
-    assert (Path(__file__).parents[3] / "docs" / f"{name}.md").read_text() == capsys.readouterr().out
-    assert main(["nothing"]) == 2
-    assert "usage: python -m distill.compression pruning|compression" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.results_table import pruned_points
 from distill.report import (
     figure,
     footnotes,
@@ -161,7 +162,7 @@ def test_models_of_several_seeds_are_one_row_and_one_curve(family: Results) -> N
         *(shown_over(both, [(both[0] - 1.1, both[0] + 0.9)] * 2) for both in ((40, 40), (97.5, 95.5), (91, 91))),
         "0, 1",
     )
-    shown = pruning_table.points(decoded_all([family, other]))  # 4x was not timed
+    shown = pruned_points(decoded_all([family, other]))  # 4x was not timed
     name = f"recipe {family['recipe']}"
     assert {(p.role, p.line, round(p.speedup, 6), p.retained) for p in shown} == {
         ("student", name, 2.1, 96.5),
