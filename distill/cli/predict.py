@@ -134,7 +134,7 @@ def _predicted(model: Any, texts: Any, options: argparse.Namespace, source: Sour
 
 def _unprompted(record: Record | None, model: Any) -> list[str]:
     """A line where an embedder was trained to read texts after prompts, of which it puts none before every text."""
-    if record is None or not any(record.prompts) or getattr(model, "prompt", ""):
+    if record is None or not any(record.prompts) or getattr(model, "prompt", None):
         return []
     first, second = map(repr, record.prompts)
     return [
