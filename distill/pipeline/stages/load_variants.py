@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replace_struct
 
 from distill.config import Quantize
 from distill.config.backends import BACKENDS
@@ -162,12 +163,8 @@ class Loader:
             own = {name: read_by(data, member) for name, data in tasks.items()}
             inputs = QuantizeInputs(f"{self.name}/{part}", start, own, one_encoder, member, limited, onnx)
             results.append(quantize.run(inputs, settings, self.runtime))
-        return Quantized(
-            schemes=results[0].schemes,
-            failed={name: text for result in results for name, text in result.failed.items()},
-            kept=results[0].kept,
-            development=results[0].development,
-        )
+        failed = {name: text for result in results for name, text in result.failed.items()}
+        return replace_struct(results[0], failed=failed)
 
     @property
     def _quantization(self) -> Quantize:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from msgspec.structs import replace
+
 from distill.compression.pruning.ragged import zeroed_to
 from distill.compression.pruning.search import Choice, Shape, distance, estimated, margin_lost
 from distill.compression.pruning.select_kept import mean_loss, top
@@ -124,7 +126,7 @@ def _choice(inputs: PruneInputs, settings: Prune, runtime: Runtime, search: Sear
     choice = structs.read(file, Choice)
     if not search.conditions.items() <= choice.speed.conditions.items():
         # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
-        choice = Choice(shape=choice.shape, tried=choice.tried, speed=search.expected(choice.shape))
+        choice = replace(choice, speed=search.expected(choice.shape))
         structs.write(file, choice)
     return choice
 

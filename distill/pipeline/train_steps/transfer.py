@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace as replace_struct
 
 from distill.config import Transfer
 from distill.data.files import Table
@@ -93,9 +94,7 @@ def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> 
     """The task with at most `count` rows of its transfer set after its training rows, and a description of the set."""
     every, found = transfer_rows(sources, data, runtime)
     rows = every[:count]
-    made = TransferSet(
-        own=found.own, sources=found.sources, held_out=found.held_out, predicted=found.predicted, used=len(rows)
-    )
+    made = replace_struct(found, used=len(rows))
     if not rows:
         return data, made
     from datasets import Dataset, concatenate_datasets
