@@ -157,21 +157,14 @@ class Loader:
         schemes = list(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
         limited, onnx = group[0].role != "teacher", any(variant.file == ONNX for variant in group)
         names = self.tasks if schemes or one_encoder else self._timed(group[0], {})
-        tasks, settings = {name: self.tasks[name] for name in names}, replace(self._quantization, schemes=schemes)
-        results = []
+        students = (each.quantized.settings for each in self.models.compared if each.quantized is not None)
+        settings, results = replace(next(students, Quantize()), schemes=schemes), []
         for member, part in enumerate(_parts(folder, self._members(group[0]))):
-            own = {name: read_by(data, member) for name, data in tasks.items()}
+            own = {name: read_by(self.tasks[name], member) for name in names}
             inputs = QuantizeInputs(f"{self.name}/{part}", start, own, one_encoder, member, limited, onnx)
             results.append(quantize.run(inputs, settings, self.runtime))
         failed = {name: text for result in results for name, text in result.failed.items()}
         return replace_struct(results[0], failed=failed)
-
-    @property
-    def _quantization(self) -> Quantize:
-        """Settings with which the compared students are quantized."""
-        steps = [each.quantized for each in self.models.compared if each.quantized is not None]
-        settings: Quantize = steps[0].settings if steps else Quantize()
-        return settings
 
     def _made_with(self, variant: Variant) -> Quantized | None:
         """The files that a variant is one of; None for a float checkpoint."""
