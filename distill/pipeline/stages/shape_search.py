@@ -91,8 +91,8 @@ class SearchInputs:
         return self.measured / f"seconds{self.target}.json"
 
 
-def search_inputs(ctx: Context, step: Step, tasks: Mapping[str, TaskData] | None = None) -> SearchInputs:
-    """What the search of a prune step reads. It loads no rows if the target has a fixed shape, or `tasks` are given."""
+def search_inputs(ctx: Context, step: Step) -> SearchInputs:
+    """What the search of a prune step reads. It loads no rows if the target has a fixed shape."""
     return SearchInputs(
         stage=step.stage,
         goal=step.goal,
@@ -103,7 +103,7 @@ def search_inputs(ctx: Context, step: Step, tasks: Mapping[str, TaskData] | None
         teachers=ctx.given.teachers,
         tokenizer=ctx.given.student_tokenizer if _read_by(step) is STUDENT else ctx.given.tokenizer,
         of_teachers=ctx.given.tokenizers,
-        tasks={} if step.goal.shape != timing.OWN else ctx.tasks if tasks is None else tasks,
+        tasks=ctx.tasks if step.goal.shape == timing.OWN else {},
         times=ctx.folder.times(step),
         measured=ctx.folder.measured(step),
         target=step.target,
