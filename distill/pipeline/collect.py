@@ -66,8 +66,9 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
     steps = list[Waterfall]()
     for each in compared(step) if models else ():
         student = ctx.checkpoint(each.student, next(iter(ctx.tasks)))
-        changed = _changed(given.teacher, student, _shape(each.student.pruner, folder))
-        target = each.target or None
+        pruner, target = each.student.pruner, each.target or None
+        shape = None if pruner is None else folder.result(pruner, artefacts.Pruned).shape
+        changed = _changed(given.teacher, student, shape)
         steps += waterfall(models, changed, target, model_rows.chosen(replace(measured, models=models), target))
     return Results(
         schema=VERSION,
@@ -134,11 +135,6 @@ def _changed(whole: str, student: Path, shape: Shape | None) -> list[str]:
         "vocabulary": after.vocab_size != before.vocab_size,
     }
     return [name for name, different in differs.items() if different]
-
-
-def _shape(pruner: Step | None, folder: RunFolder) -> Shape | None:
-    """The shape that a prune step chose; None without one."""
-    return None if pruner is None else folder.result(pruner, artefacts.Pruned).shape
 
 
 def _sizes(config: Any) -> dict[str, int | None]:
