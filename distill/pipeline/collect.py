@@ -117,13 +117,7 @@ def _priced(model: Model, hourly_rate: float | None) -> Model:
 
 def _changed(whole: str, student: Path, shape: Shape | None) -> list[str]:
     """The parts that are smaller in the student than in the teacher, or different: architecture, depth, width,
-    vocabulary.
-
-    Args:
-        whole: folder of the teacher.
-        student: folder of a model of the student.
-        shape: to which it was pruned; None if it was not.
-    """
+    vocabulary. `whole`, `student`: folders of their models; `shape`: to which the student was pruned, if it was."""
     before, after = teacher.read_config(whole), teacher.read_config(student)
     full, sizes = _sizes(before), _sizes(after)
     # A checkpoint whose layers differ in their sizes has the teacher's, with zeros.

@@ -218,12 +218,8 @@ def _in_memory(
     graphs: Graphs | None,
     log: Callable[[str], None],
 ) -> tuple[Fed, tuple[torch.Tensor, int]]:
-    """Accumulate the gradients of a step, in smaller parts if the memory of the device is not enough. Returns what was
-    computed, and the result of `compute`.
-
-    Args:
-        graphs: recordings of steps, whose memory is freed first.
-    """
+    """Accumulate the gradients of a step, in smaller parts if the memory of the device is not enough, once that of the
+    `graphs` is freed. Returns what was computed, and the result of `compute`."""
     while True:
         torch.manual_seed(seed)
         try:

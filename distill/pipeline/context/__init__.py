@@ -271,12 +271,8 @@ class Context:
         return [self._model_folder(source, part, number, task) for number, part in enumerate(parts)]
 
     def _model_folder(self, step: Step, folder: Path, number: int, task: str | None) -> Path:
-        """Model folder below the folder of a step or of one teacher. For a skipped step, the folder that it starts
-        from.
-
-        Args:
-            number: index of the teacher in an ensemble.
-        """
+        """Model folder below the folder of a step or of one teacher, by its index `number` in an ensemble. For a
+        skipped step, the folder that it starts from."""
         if isinstance(step.settings, Train) and structs.read(folder / run_folder.MANIFEST, Trained).skipped:
             return self.checkpoints(step.start, task)[number]
         names = [] if task is None else [task, SHARED_HEADS] if self.shared else [task]

@@ -89,12 +89,7 @@ class Training:
 
 
 def prepared(model: Any, settings: Train, runtime: Runtime, build: Build | None, average: Average | None) -> Any:
-    """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters.
-
-    Args:
-        build: for a stage that builds the student.
-        average: for a stage that cuts one model for all tasks.
-    """
+    """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters."""
     if settings.shape_of is not None:
         assert average is not None
         model = cut_for_all(average, model)
@@ -157,12 +152,8 @@ def frozen(model: nn.Module, machine: Machine) -> nn.Module:
 
 
 def length(settings: Train, share: float, compression: float, limit: Limit) -> Length:
-    """How long a step's models are trained.
-
-    Args:
-        share: share of the epochs that the budget of the run is enough for.
-        compression: number of weights of the layers before pruning, divided by the number after it.
-    """
+    """How long a step's models are trained: for this `share` of the epochs, for which the budget of the run is enough.
+    `compression`: number of weights of the layers before pruning, divided by the number after it."""
     limits = [steps for steps in (settings.steps, limit.steps) if steps is not None]
     return Length(
         epochs=share * settings.epochs * compression**settings.scale_with_compression.epochs,
