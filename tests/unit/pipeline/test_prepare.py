@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from distill.compression.pruning.search import Shape
-from distill.config import Batch, Limit, ScaleWithCompression, Train
+from distill.config import Batch, Limit, Train
 from distill.config.feature_kinds import LOGITS
 from distill.config.plan import TEACHER, Source, Step
+from distill.config.stages import ScaleWithCompression
 from distill.errors import ConfigError
 from distill.pipeline.stages.train import _compression
 from distill.pipeline.train_steps.corpus import _check_heads
