@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,9 +66,9 @@ class Length:
 
     def steps(self, batch: Batch, seed: int, lengths: np.ndarray, groups: np.ndarray | None = None) -> int:
         """Number of optimizer steps of a training on rows of these `lengths` [rows]."""
-        return batching.total_steps(
-            lengths, batch, seed=seed, epochs=self.epochs, most=self.most, least=self.least, groups=groups
-        )
+        per_epoch = len(batching.epoch_batches(lengths, batch, seed=seed, epoch=0, groups=groups))
+        steps = max(self.least, math.ceil(self.epochs * per_epoch))
+        return max(1, steps if self.most is None else min(self.most, steps))
 
 
 @dataclass(frozen=True)
