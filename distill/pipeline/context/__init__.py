@@ -142,12 +142,6 @@ class Context:
         on_tasks = isinstance(settings, Train) and settings.data == "tasks"
         return self.shared and on_tasks and settings.role != "teacher"
 
-    def columns(self, task: str) -> slice:
-        """The columns of a task among the outputs of all heads of a student with one encoder."""
-        sizes = {name: data.task.outputs for name, data in self.tasks.items()}
-        before = sum(list(sizes.values())[: list(sizes).index(task)])
-        return slice(before, before + sizes[task])
-
     @functools.cached_property
     def tasks(self) -> dict[str, TaskData]:
         """Name -> rows of every task, in order."""

@@ -70,6 +70,9 @@ def models(ctx: Context, step: Step) -> Models:
         made for each in every for made in (each.student, each.pruned, *each.controls.values()) if made is not None
     ]
     steps = dict.fromkeys((reference, *of_students, *quantized))
+    columns, end = dict[str, slice](), 0
+    for task, data in ctx.tasks.items():
+        columns[task] = slice(end, end := end + data.task.outputs)
     return Models(
         reference=reference,
         members=len(ctx.given.teachers),
@@ -79,7 +82,7 @@ def models(ctx: Context, step: Step) -> Models:
         quantized_teacher=whole,
         one_encoder=frozenset(made for made in steps if ctx.shares_encoder(made.settings)),
         shared=ctx.shared,
-        columns={task: ctx.columns(task) for task in ctx.tasks},
+        columns=columns,
         window=ctx.config.teacher.window,
         seen=frozenset(_seen(ctx, reference)),
     )
