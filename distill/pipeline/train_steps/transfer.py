@@ -157,25 +157,23 @@ def described(task: str, made: TransferSet) -> str:
         "edits": "of its texts edited",
     }
     parts = ", ".join(f"{count:,} {named[source]}" for source, count in counts.items())
-    many = made.held_out > sum(counts.values())
-    return (
+    text = (
         f"{task}: besides {made.own:,} training rows, there are {sum(counts.values()):,} rows without labels, "
         f"which the teacher labels for the student: {parts or 'none'}; {made.held_out:,} others are left out, "
         "because one of their texts is, or is nearly, a text of a development or reported split"
-        + (
+    )
+    if made.held_out > sum(counts.values()):
+        text += (
             ". These are more than are kept: the training rows and those splits have nearly the same texts, or "
             "transfer.files has texts of the splits"
-            if many
-            else ""
         )
-        + (
-            ""
-            if made.predicted is None
-            else f". transfer.masked_lm predicted {100 * made.predicted:.0f}% of the words that edits were to "
-            "replace. A word without a prediction was replaced by a similar word if the teacher has it as one token, "
-            "and otherwise it stayed"
+    if made.predicted is not None:
+        text += (
+            f". transfer.masked_lm predicted {100 * made.predicted:.0f}% of the words that edits were to replace. A "
+            "word without a prediction was replaced by a similar word if the teacher has it as one token, and "
+            "otherwise it stayed"
         )
-    )
+    return text
 
 
 def _held_out(sources: Sources, data: TaskData, pool: Pool) -> HeldOut:
