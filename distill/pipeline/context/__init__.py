@@ -55,9 +55,7 @@ class Context:
     config: Config
     plan: Plan
     recipe: str
-    """Name of the recipe."""
     command: str
-    """Command line that started the run."""
     machine: Machine
     folder: RunFolder
     epochs: dict[str, float] = field(default_factory=dict)

@@ -39,7 +39,6 @@ class GivenModels:
     texts: Callable[[], Iterable[str]]
     """Returns the documents of the corpus, from which the tokenizers of random models are built."""
     student_given: bool
-    """Whether a pretrained student is given."""
 
     @property
     def key(self) -> str:

@@ -54,7 +54,6 @@ class EvaluateInputs:
     load: Load
     """How the models will be asked, as in `config.loads`."""
     command: str
-    """Command line that started the run."""
     identities: dict[str, str]
     """Folder -> identity of every step that it reads."""
     reader: openings.Reader

@@ -73,9 +73,7 @@ class ExportInputs:
     """Folder of the quantized files, of a quantize step or, for the teacher, of the evaluate step; None if only the
     whole models are exported."""
     schemes: list[str]
-    """The schemes of the quantized files."""
     teachers: list[Path]
-    """Folders of the given teachers."""
     origin: Origin
     measured: Results | None
     """The results of the evaluation that the step names; None without one."""

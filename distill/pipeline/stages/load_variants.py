@@ -43,7 +43,6 @@ class Models:
     checkpoints: dict[Step, Checkpoints]
     """By the step that made them, also of quantize steps."""
     quantized: dict[Step, Quantized]
-    """What the quantize steps made."""
     one_encoder: frozenset[Step]
     """The steps whose models of all tasks have one encoder."""
     shared: bool

@@ -76,7 +76,6 @@ class SearchInputs:
     measured: Path
     """Folder of the other measurements."""
     target: str
-    """Label of the target."""
     own_vocabulary: bool
     """Whether the models have another vocabulary than the given ones."""
 

@@ -43,7 +43,6 @@ class Models:
     """The setting that names the teachers."""
     teachers: list[Model]
     student: Model | None
-    """The given student, if there is one."""
     student_tokenizer: Any
     """Tokenizer of the student, given or built."""
 
