@@ -226,16 +226,13 @@ class Objective(nn.Module):
                 rows = batch[kind.rows[positions]]
                 # The gradient of `hidden[rows]` would be sorted by row on a GPU.
                 teacher_rows = [] if "aligned" in batch else [each.index_select(0, rows) for each in teacher_hidden]
-                # The logits of a vocabulary need much memory.
-                chunk = kind is LOGITS and positions == "all" and not any(term.of_batch for term in terms.values())
                 valid = batch.get(f"{kind.rows[positions]}_valid")
-                labels = batch[kind.targets]
                 own = student_hidden.index_select(0, rows)
-                sums |= self._logits(terms, own, teacher_rows, labels, valid, chunk=chunk)
+                sums |= self._logits(terms, own, teacher_rows, batch[kind.targets], valid)
         for name in self._boundaries:
             made = self.projections[name](student_hidden, batch["masked"], batch["input_ids"].shape[1])
             boundary, valid = {name: self.terms[name]}, batch.get("masked_valid")
-            sums |= self._logits(boundary, made, [], batch["labels"], valid, chunk=False)
+            sums |= self._logits(boundary, made, [], batch["labels"], valid)
         if self.segment_head is not None:
             logits = self.segment_head(student.hidden[max(student.hidden)][:, 0][batch["pairs"]])
             segments = {name: term for name, term in self.terms.items() if term.kind.segments}
@@ -299,23 +296,19 @@ class Objective(nn.Module):
         return capture(model, batch, {feature: sorted(layers) for feature, layers in needs.items()})
 
     def _logits(
-        self,
-        terms: dict[str, Term],
-        student: Tensor,
-        teachers: list[Tensor],
-        labels: Tensor,
-        valid: Tensor | None,
-        *,
-        chunk: bool,
+        self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor, valid: Tensor | None
     ) -> dict[str, Tensor]:
-        """Sums of terms of one kind on a head's logits, from the last hidden states [N, H] of the rows to compare.
+        """Sums of terms of one kind, at the same positions, on a head's logits, from the last hidden states [N, H] of
+        the rows to compare.
 
         `valid` [N] is a mask of the rows that count in the sums; all count if it is None.
 
-        With `chunk`, the head runs on `CHUNK` rows at a time, and again in the backward pass, to save memory.
+        On a vocabulary's logits of all positions, the head runs on `CHUNK` rows at a time, and again in the backward
+        pass, to save memory.
         """
-        head_sums = partial(self._head_sums, terms)
-        if not chunk:
+        head_sums, first = partial(self._head_sums, terms), next(iter(terms.values()))
+        whole = first.kind is not LOGITS or first.positions != "all" or any(term.of_batch for term in terms.values())
+        if whole:
             return dict(zip(terms, head_sums(student, teachers, labels, valid), strict=True))
         total = student.new_zeros(len(terms), dtype=torch.float32)
         for start in range(0, len(student), CHUNK):
