@@ -14,18 +14,14 @@ from distill.config.allowed import above, at_least, one_of, pattern
 from distill.config.data import TRANSFER_SOURCES, Corpus, Limit, Task, Tasks, Transfer
 from distill.config.models import NO_TEACHER, Budget, Cache, Report, Student, Target, Teacher
 from distill.config.stages import (
-    DIMENSIONS,
     REFERENCES,
     STAGES,
     Baseline,
     Batch,
     Evaluate,
     Export,
-    Gates,
-    Masking,
     Prune,
     Quantize,
-    ScaleWithCompression,
     Stage,
     Term,
     Train,
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 __all__ = [
-    "DIMENSIONS",
     "NO_TEACHER",
     "REFERENCES",
     "STAGES",
@@ -46,18 +41,13 @@ __all__ = [
     "Baseline",
     "Batch",
     "Budget",
-    "Cache",
     "Config",
     "Corpus",
     "Evaluate",
     "Export",
-    "Gates",
     "Limit",
-    "Masking",
     "Prune",
     "Quantize",
-    "Report",
-    "ScaleWithCompression",
     "Stage",
     "Student",
     "Target",

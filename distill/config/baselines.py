@@ -82,11 +82,8 @@ def on_outputs(terms: dict[str, Term]) -> dict[str, Term]:
 
 
 def is_taught(stage: Stage, embeds: bool) -> bool:
-    """Whether a train stage learns from its teacher: by a term with a weight, or within the teacher's layers.
-
-    Args:
-        embeds: whether a task has embedders. Models of other tasks are trained without terms on vectors.
-    """
+    """Whether a train stage learns from its teacher: by a term with a weight, or within the teacher's layers. `embeds`:
+    whether a task has embedders. Models of other tasks are trained without terms on vectors."""
     if not isinstance(stage, Train) or stage.teacher is None:
         return False
     kinds = (kind for name, kind in kinds_of(stage.terms).items() if stage.terms[name].compare_with == "teacher")

@@ -102,10 +102,7 @@ def _not_plain(value: object, key: str) -> Iterator[str]:
 
 
 def bind(node: Mapping[str, Any], place: str) -> Callable[..., Any]:
-    """The function that a setting names, with the setting's values bound as keyword arguments.
-
-    Args:
-        place: loss, importance, optimizer or schedule.
+    """The function that a setting names, with the setting's values bound as keyword arguments. `place`: in `PLACES`.
 
     Raises:
         ConfigError: for a function that is not in `PLACES[place]`, and for arguments that are not plain values. So a

@@ -29,13 +29,9 @@ def is_valid(name: str) -> bool:
     """Whether a folder of a task may have this name."""
     ending = name.casefold().rpartition(".")[2] if "." in name else ""
     fits = _ALLOWED.fullmatch(name) is not None and len(name.encode(errors="replace")) <= LONGEST
-    return fits and not name.endswith(".") and not _is_reserved(name) and ending not in _ENDINGS
-
-
-def _is_reserved(name: str) -> bool:
-    """Whether a folder of this name would be one that a run makes, one of its artifacts, or a device of Windows."""
     artifacts = {str(scheme.file).partition("/")[0] for scheme in SCHEMES.values()}
-    return name.casefold() in _OURS | artifacts or is_device(name)
+    reserved = name.casefold() in _OURS | artifacts or is_device(name)
+    return fits and not name.endswith(".") and not reserved and ending not in _ENDINGS
 
 
 def is_device(name: str) -> bool:

@@ -68,11 +68,8 @@ def words(typed: Sequence[str], schema: type) -> list[str]:
 
 
 def from_yaml(text: str, schema: Any) -> Any:
-    """The content of a YAML file of settings, with each text as it is written: YAML reads no as false, and 1.10 as 1.1.
-
-    Args:
-        schema: the type of what is in the file.
-    """
+    """The content of a YAML file of settings, of the type `schema`, with each text as it is written: YAML reads no as
+    false, and 1.10 as 1.1."""
     loader = get_yaml_loader()(text)
     try:
         node = loader.get_single_node()

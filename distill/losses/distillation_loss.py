@@ -77,9 +77,8 @@ class DistillationLoss(nn.Module):
         self._kind = found if kind is None else kind_named(kind, found, outputs)
         for each in teachers:
             each.eval()
-        rows: dict[str, Any] = {}
-        if self._kind is not None:
-            rows = {"rows": self._kind.rows, "label_rows": self._kind.on_labels}
+        own = self._kind
+        rows: dict[str, Any] = {} if own is None else {"rows": own.rows, "label_rows": own.on_labels}
         by_name = named(terms)
         if of_texts := [name for name, term in by_name.items() if term.kind is VECTORS]:
             raise ConfigError(

@@ -43,14 +43,6 @@ HEADS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
 returns logits [N, C]."""
 
 
-def counts(terms: Mapping[str, Term], batch: Mapping[str, Sized]) -> Tensor:
-    """Number of rows that each term sums over in this batch, float32 `[terms]`.
-
-    Only the lengths of its arrays are read, so that nothing waits for a batch that is not yet on a device.
-    """
-    return torch.tensor([_count(term, batch) for term in terms.values()], dtype=torch.float32)
-
-
 def _count(term: Term, batch: Mapping[str, Sized]) -> int:
     if term.kind is GATES:
         return 1
@@ -159,8 +151,11 @@ class Objective(nn.Module):
         return self.student, *self.teachers, *self.generators
 
     def counts(self, batch: Mapping[str, Sized]) -> Tensor:
-        """Number of rows that each term sums over in this batch, float32 `[terms]`."""
-        return counts(self.terms, batch)
+        """Number of rows that each term sums over in this batch, float32 `[terms]`.
+
+        Only the lengths of its arrays are read, so that nothing waits for a batch that is not yet on a device.
+        """
+        return torch.tensor([_count(term, batch) for term in self.terms.values()], dtype=torch.float32)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
@@ -181,7 +176,8 @@ class Objective(nn.Module):
         layer_sums, soft = dict[str, Tensor](), batch.get("teacher_logits")
         if not self._pairs:
             outputs = outputs_of(self.student, batch)
-            if soft is None and self.teachers and self._learns_outputs:
+            learned = any(term.kind.head and term.compare_with == "teacher" for term in self.terms.values())
+            if soft is None and self.teachers and learned:
                 soft = self._outputs_of_teacher(batch)
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
@@ -201,7 +197,6 @@ class Objective(nn.Module):
                 sums[name] = _on_labels(term, rows, batch)
             elif term.kind.head:
                 assert soft is not None
-                # An embedder's vectors are compared without a trained projection.
                 sums[name] = self._on_outputs(term, outputs, soft, batch)
         return layer_sums | sums
 
@@ -214,10 +209,6 @@ class Objective(nn.Module):
         if term.kind.paired:
             ours, theirs = margins(ours, batch["pairs"]), margins(theirs, batch["pairs"])
         return term.total(ours, theirs, rows, valid)
-
-    @property
-    def _learns_outputs(self) -> bool:
-        return any(term.kind.head and term.compare_with == "teacher" for term in self.terms.values())
 
     @torch.no_grad()
     def _outputs_of_teacher(self, batch: dict[str, Tensor]) -> Tensor:
@@ -235,16 +226,13 @@ class Objective(nn.Module):
                 rows = batch[kind.rows[positions]]
                 # The gradient of `hidden[rows]` would be sorted by row on a GPU.
                 teacher_rows = [] if "aligned" in batch else [each.index_select(0, rows) for each in teacher_hidden]
-                # The logits of a vocabulary need much memory.
-                chunk = kind is LOGITS and positions == "all" and not any(term.of_batch for term in terms.values())
                 valid = batch.get(f"{kind.rows[positions]}_valid")
-                labels = batch[kind.targets]
                 own = student_hidden.index_select(0, rows)
-                sums |= self._logits(terms, own, teacher_rows, labels, valid, chunk=chunk)
+                sums |= self._logits(terms, own, teacher_rows, batch[kind.targets], valid)
         for name in self._boundaries:
             made = self.projections[name](student_hidden, batch["masked"], batch["input_ids"].shape[1])
             boundary, valid = {name: self.terms[name]}, batch.get("masked_valid")
-            sums |= self._logits(boundary, made, [], batch["labels"], valid, chunk=False)
+            sums |= self._logits(boundary, made, [], batch["labels"], valid)
         if self.segment_head is not None:
             logits = self.segment_head(student.hidden[max(student.hidden)][:, 0][batch["pairs"]])
             segments = {name: term for name, term in self.terms.items() if term.kind.segments}
@@ -255,23 +243,16 @@ class Objective(nn.Module):
     def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Sum of each term that compares layers."""
         return {
-            name: torch.stack(
-                [self._layer_sum(name, self.terms[name], student, teacher, pair, batch) for pair in pairs]
-            ).sum()
+            name: torch.stack([self._layer_sum(name, student, teacher, pair, batch) for pair in pairs]).sum()
             for name, pairs in self._pairs.items()
         }
 
     def _layer_sum(
-        self,
-        name: str,
-        term: Term,
-        student: Features,
-        teacher: Features,
-        pair: tuple[int, int],
-        batch: dict[str, Tensor],
+        self, name: str, student: Features, teacher: Features, pair: tuple[int, int], batch: dict[str, Tensor]
     ) -> Tensor:
         """Sum of a term over its rows, for one pair of layers."""
-        rows, own = _rows(term, batch), families.heads(self.student)
+        term, own = self.terms[name], families.heads(self.student)
+        rows = _rows(term, batch)
         heads = term.heads or own if term.kind.splits_heads else own
         positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
         sides = zip((student, teacher), pair, positions, self.poolings, strict=True)
@@ -287,13 +268,11 @@ class Objective(nn.Module):
         if term.of_batch:
             student_rows, teacher_rows = (_of_step(each, batch) for each in (student_rows, teacher_rows))
         count, both = _count(term, batch), zip(student_rows, teacher_rows, strict=True)
-        sums = [term.total(self._projected(name, mine), target, count, valid) for mine, target in both]
+        projected = self.projections[name] if name in self.projections else nn.Identity()
+        sums = [term.total(projected(mine), target, count, valid) for mine, target in both]
         # A process without rows of its own has encoded another's.
         total = torch.stack(sums).sum() * min(count, 1)
         return total / heads if term.kind.by_head else total
-
-    def _projected(self, name: str, student: Tensor) -> Tensor:
-        return self.projections[name](student) if name in self.projections else student
 
     @torch.no_grad()
     def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
@@ -317,23 +296,19 @@ class Objective(nn.Module):
         return capture(model, batch, {feature: sorted(layers) for feature, layers in needs.items()})
 
     def _logits(
-        self,
-        terms: dict[str, Term],
-        student: Tensor,
-        teachers: list[Tensor],
-        labels: Tensor,
-        valid: Tensor | None,
-        *,
-        chunk: bool,
+        self, terms: dict[str, Term], student: Tensor, teachers: list[Tensor], labels: Tensor, valid: Tensor | None
     ) -> dict[str, Tensor]:
-        """Sums of terms of one kind on a head's logits, from the last hidden states [N, H] of the rows to compare.
+        """Sums of terms of one kind, at the same positions, on a head's logits, from the last hidden states [N, H] of
+        the rows to compare.
 
         `valid` [N] is a mask of the rows that count in the sums; all count if it is None.
 
-        With `chunk`, the head runs on `CHUNK` rows at a time, and again in the backward pass, to save memory.
+        On a vocabulary's logits of all positions, the head runs on `CHUNK` rows at a time, and again in the backward
+        pass, to save memory.
         """
-        head_sums = partial(self._head_sums, terms)
-        if not chunk:
+        head_sums, first = partial(self._head_sums, terms), next(iter(terms.values()))
+        whole = first.kind is not LOGITS or first.positions != "all" or any(term.of_batch for term in terms.values())
+        if whole:
             return dict(zip(terms, head_sums(student, teachers, labels, valid), strict=True))
         total = student.new_zeros(len(terms), dtype=torch.float32)
         for start in range(0, len(student), CHUNK):

@@ -54,9 +54,7 @@ class SharedObjective(nn.Module):
 
     A batch has the arrays of each task as `joined` names them. A task without rows in it is left out. The training
     loop divides the sums by the number of rows of all tasks together, so that a task weighs in proportion to its rows.
-
-    Args:
-        objectives: one for each task, with the same terms and with students that share their encoder.
+    There is an objective for each task, all with the same terms and with students that share their encoder.
     """
 
     gates: Any = None
@@ -112,11 +110,8 @@ class _Passed(nn.Module):
 
 
 class OnePass(nn.Module):
-    """Models that share an encoder, as one model: the encoder runs once, and every head on its output.
-
-    Args:
-        models: they are changed and must not be used otherwise; the encoder of the first is used for all of them.
-    """
+    """Models that share an encoder, as one model: the encoder runs once, and every head on its output. The models are
+    changed and must not be used otherwise; the encoder of the first is used for all of them."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__()

@@ -259,10 +259,7 @@ def search_within_budget(ctx: Context, runner: Runner, began: float) -> Plan:
     """Make the models of the targets for which there is time, one after the other, until one retains too little.
 
     The steps before them have run. Returns the plan of the targets whose models were made. What was tried, and why, is
-    stored for the report.
-
-    Args:
-        began: when the run began, as `time.monotonic`.
+    stored for the report. `began`: when the run began, as `time.monotonic`.
     """
     account, made, best = list[str](), list[str](), None
 
@@ -340,11 +337,8 @@ def _of_targets(plan: Plan) -> dict[str, list[Step]]:
 
 
 def _made(ladder: Ladder, label: str, run: Run, shares: dict[str, float], say: Callable[[str], None]) -> bool:
-    """Make the model of a target. False if there is no time for it.
-
-    Args:
-        shares: label of a target -> share of the epochs of its trainings, to which that of this target is added.
-    """
+    """Make the model of a target. False if there is no time for it. `shares`: label of a target -> share of the epochs
+    of its trainings, to which that of this target is added."""
     cuts = [step for step in ladder.targets[label] if isinstance(step.settings, Prune)]
     if label not in ladder.stored["shares"] and ladder.left() <= 0:
         say(f"{label} is not made, because no time is left.")

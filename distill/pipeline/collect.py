@@ -66,8 +66,9 @@ def results(ctx: Context, step: Step | None = None) -> Results | None:
     steps = list[Waterfall]()
     for each in compared(step) if models else ():
         student = ctx.checkpoint(each.student, next(iter(ctx.tasks)))
-        changed = _changed(given.teacher, student, _shape(each.student.pruner, folder))
-        target = each.target or None
+        pruner, target = each.student.pruner, each.target or None
+        shape = None if pruner is None else folder.result(pruner, artefacts.Pruned).shape
+        changed = _changed(given.teacher, student, shape)
         steps += waterfall(models, changed, target, model_rows.chosen(replace(measured, models=models), target))
     return Results(
         schema=VERSION,
@@ -116,13 +117,7 @@ def _priced(model: Model, hourly_rate: float | None) -> Model:
 
 def _changed(whole: str, student: Path, shape: Shape | None) -> list[str]:
     """The parts that are smaller in the student than in the teacher, or different: architecture, depth, width,
-    vocabulary.
-
-    Args:
-        whole: folder of the teacher.
-        student: folder of a model of the student.
-        shape: to which it was pruned; None if it was not.
-    """
+    vocabulary. `whole`, `student`: folders of their models; `shape`: to which the student was pruned, if it was."""
     before, after = teacher.read_config(whole), teacher.read_config(student)
     full, sizes = _sizes(before), _sizes(after)
     # A checkpoint whose layers differ in their sizes has the teacher's, with zeros.
@@ -134,11 +129,6 @@ def _changed(whole: str, student: Path, shape: Shape | None) -> list[str]:
         "vocabulary": after.vocab_size != before.vocab_size,
     }
     return [name for name, different in differs.items() if different]
-
-
-def _shape(pruner: Step | None, folder: RunFolder) -> Shape | None:
-    """The shape that a prune step chose; None without one."""
-    return None if pruner is None else folder.result(pruner, artefacts.Pruned).shape
 
 
 def _sizes(config: Any) -> dict[str, int | None]:

@@ -25,12 +25,7 @@ def of_teacher(
     given: GivenModels, settings: Train, weights: Mapping[str, Sequence[float]], *, vectors: bool
 ) -> Iterator[str]:
     """Notes on a missing teacher, an ensemble, and a teacher with folds, with its own seed, or that reads windows.
-
-    Args:
-        settings: of the training of the teacher on the tasks.
-        weights: task -> weight of each teacher of an ensemble.
-        vectors: whether the teachers are embedders.
-    """
+    `settings`: of its training on the tasks; `vectors`: whether the teachers are embedders."""
     if given.config.teacher.kind == NO_TEACHER:
         yield (
             "No teacher is given: soft labels stand in for its outputs. What this report calls the teacher is "

@@ -64,9 +64,6 @@ def reader(ctx: Context) -> Reader:
 def record(folder: Path, by: Reader, tasks: Iterable[TaskData]) -> None:
     """Record, before any score is computed, that the reported rows of these tasks are read.
 
-    Args:
-        folder: the run folder.
-
     Raises:
         UserError, OSError: if the record of the run cannot be written. That of the user is left out where the cache
             cannot be written or is not used.

@@ -17,11 +17,8 @@ from distill.pipeline.context.given import GivenModels
 
 
 def origin(given: GivenModels, recipe: str, command: str, embeds: bool) -> Origin:
-    """Where the models of a run come from: recipe, command, version, seeds and the given models.
-
-    Args:
-        embeds: whether a task has embedders.
-    """
+    """Where the models of a run come from: recipe, command, version, seeds and the given models. `embeds`: whether a
+    task has embedders."""
     plan = resolve(given.config)
     students = any(step.settings.role == "student" for step in plan.of(Train))
     return Origin(

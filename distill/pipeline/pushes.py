@@ -29,11 +29,8 @@ def repositories(ctx: Context) -> dict[str, Path]:
 
 
 def push(repos: dict[str, Path], ctx: Context, plan: Plan) -> None:
-    """Upload what a run made to the repositories. One whose model was not made is left as it is.
-
-    Args:
-        plan: the steps that were made, without a teacher that is exported beside its students.
-    """
+    """Upload what a run made to the repositories. One whose model was not made is left as it is. `plan`: the steps that
+    were made, without a teacher that is exported beside its students."""
     from distill.deploy.export.push import preview, upload
 
     config, machine = ctx.config, ctx.machine

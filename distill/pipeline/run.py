@@ -171,7 +171,7 @@ def run_pipeline(config: Config, recipe: str, overrides: list[str]) -> Results |
             made = ctx.plan
             ctx, measured, paths = _reported(ctx, remaining)
         if ctx.machine.main:
-            ctx.folder.finish()
+            ctx.folder.forget_given()  # which only an unfinished run needs
         if measured is not None and ctx.machine.main:
             exports = [step for step in ctx.plan.of(Export) if ctx.folder.finished(step)]
             artifacts = _artifacts(exports, folder, shared=ctx.shared)

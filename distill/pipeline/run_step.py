@@ -10,6 +10,7 @@ from distill.inference import memory
 from distill.pipeline import stages
 from distill.pipeline.artefacts import Artefact, Cost, Key, Record, Trained
 from distill.pipeline.context import Context
+from distill.pipeline.train_steps.prepare import forget_training
 from distill.runtime.storage import run_folder, store
 
 
@@ -22,7 +23,7 @@ def run_step(ctx: Context, step: Step) -> None:
         _make(ctx, step, key)
 
     def taken() -> None:
-        ctx.folder.forget_state(step)  # of a training that was stopped, before another run finished the same
+        forget_training(step.folder, ctx.runtime)  # of one that was stopped, before another run finished the same
         earlier = ctx.folder.result(step, Trained)
         assert earlier.record is not None
         ctx.folder.complete(step, earlier, Record(key=key, cost=earlier.record.cost, reused=True))

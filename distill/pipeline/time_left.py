@@ -56,12 +56,8 @@ class Remaining:
     """The steps that a run has to make, and what those that it made took."""
 
     def __init__(self, ctx: Context, steps: Sequence[Step], end: float | None = None) -> None:
-        """
-        Args:
-            steps: in the order in which they are made.
-            end: when the budget of the run ends, as `time.monotonic`; None without a budget. With one, the number of
-                steps is not known before.
-        """
+        """`end`: when the budget of the run ends, as `time.monotonic`; None without a budget. With one, the number of
+        steps is not known before."""
         self.ctx, self.steps, self.end = ctx, list(steps), end
         self.took: dict[Step, float] = {}
         self.per_token: dict[str, float] = {}
@@ -195,12 +191,8 @@ def _length(ctx: Context, data: TaskData) -> float:
 
 
 def time_left(seconds: Sequence[float | None], rough: Sequence[float | None] = ()) -> str:
-    """The time that steps take, as a phrase.
-
-    Args:
-        seconds: of each; None for a step of which nothing is known.
-        rough: estimates of trainings among the steps that are not known.
-    """
+    """The time that steps take, as a phrase: `seconds` of each, None where nothing is known, and `rough` estimates of
+    trainings among these."""
     known = [each for each in seconds if each is not None]
     estimated = [each for each in rough if each is not None]
     if not known and not estimated:

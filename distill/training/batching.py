@@ -5,7 +5,6 @@ Rows of similar length are batched together to reduce padding; a batch has as ma
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -93,23 +92,6 @@ def _places(first: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def padded(length: int) -> int:
     """The length to which texts are padded, the longest of which has `length` tokens."""
     return -(-length // ROUND) * ROUND
-
-
-def total_steps(
-    lengths: np.ndarray,
-    batch: Batch,
-    *,
-    seed: int,
-    epochs: float,
-    most: int | None,
-    least: int,
-    groups: np.ndarray | None = None,
-) -> int:
-    """Number of optimizer steps for `epochs` passes over rows of `lengths` [rows], at least `least` and at most
-    `most`."""
-    per_epoch = len(epoch_batches(lengths, batch, seed=seed, epoch=0, groups=groups))
-    steps = max(least, math.ceil(epochs * per_epoch))
-    return max(1, steps if most is None else min(most, steps))
 
 
 def steps(

@@ -41,12 +41,9 @@ class _Recorded:
 class Graphs:
     """Runs `backward`: as a CUDA graph for batch shapes that have come more than `AFTER` times, else step by step.
 
-    Random numbers are the same either way. If a recording fails, no other is tried.
-
-    Args:
-        parameters: the parameters that `backward` gives gradients, which must be None before each call.
-        log: gets a line if a recording fails.
-        prepared: gives each batch, on the host, one of few shapes.
+    Random numbers are the same either way. If a recording fails, no other is tried, and `log` gets a line. `parameters`
+    are those that `backward` gives gradients, which must be None before each call; `prepared` gives each batch, on the
+    host, one of few shapes.
     """
 
     def __init__(

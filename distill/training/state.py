@@ -38,9 +38,7 @@ def save(folder: Path, step: int, module: nn.Module, optimizer: torch.optim.Opti
 
 
 def _complete(folder: Path) -> list[int]:
-    if not folder.is_dir():
-        return []
-    return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit() and (p / STATE).is_file())
+    return sorted(int(file.parent.name) for file in folder.glob(f"*/{STATE}") if file.parent.name.isdigit())
 
 
 def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
@@ -51,19 +49,21 @@ def load(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> d
     steps = _complete(folder)
     if not steps:
         return None
-    _restore(folder / str(steps[-1]), module, optimizer)
-    loaded: dict[str, Any] = atomic.read_json(folder / str(steps[-1]) / STATE)
-    return loaded
-
-
-def _restore(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    weights = load_file(folder / WEIGHTS)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            parameter.copy_(weights[name])
+    newest = folder / str(steps[-1])
+    load_weights(newest / WEIGHTS, module)
     state: dict[int, dict[str, Tensor]] = {}
-    for key, value in load_file(folder / OPTIMIZER).items():
+    for key, value in load_file(newest / OPTIMIZER).items():
         index, _, name = key.partition(".")
         # A copy, because what is loaded stays a part of the file, which is removed while the training goes on.
         state.setdefault(int(index), {})[name] = value.clone()
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    loaded: dict[str, Any] = atomic.read_json(newest / STATE)
+    return loaded
+
+
+def load_weights(file: Path, module: nn.Module) -> None:
+    """Restore the weights of `module` from a file, in place."""
+    weights = load_file(file)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(weights[name])

@@ -35,7 +35,8 @@ from distill.training.feed import Arrays, Collate, Fed, Feed, out_of_memory
 from distill.training.graphs import Graphs, graphs_of, sent
 from distill.training.interruption import interruptible
 
-LOG_SECONDS = 2.0
+LOG_SECONDS, ROWS = 2.0, 200
+"""Seconds between two rows of the log, and number of its rows."""
 AGREE_STEPS = 10
 """With several processes: steps between their votes on whether to write a checkpoint or to stop."""
 
@@ -148,8 +149,7 @@ def train(
     with Bar(main, name, total, done.steps, training=True) as bar, interruptible() as stop:
         for planned in feed.ahead(plan):
             step, objective.progress = planned.step, planned.step / total
-            step_seed = partial(_step_seed, seed, step, rank)
-            fed, values = _in_memory(feed, planned, compute, step_seed, optimizer, graphs, log)
+            fed, values = _in_memory(feed, planned, compute, _step_seed(seed, step, rank), optimizer, graphs, log)
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * schedule(step, total)
             guard.unscale()
@@ -213,19 +213,15 @@ def _in_memory(
     feed: Feed,
     fed: Fed,
     compute: Callable[[list[Arrays], float], tuple[torch.Tensor, int]],
-    step_seed: Callable[[], int],
+    seed: int,
     optimizer: torch.optim.Optimizer,
     graphs: Graphs | None,
     log: Callable[[str], None],
 ) -> tuple[Fed, tuple[torch.Tensor, int]]:
-    """Accumulate the gradients of a step, in smaller parts if the memory of the device is not enough. Returns what was
-    computed, and the result of `compute`.
-
-    Args:
-        graphs: recordings of steps, whose memory is freed first.
-    """
+    """Accumulate the gradients of a step, in smaller parts if the memory of the device is not enough, once that of the
+    `graphs` is freed. Returns what was computed, and the result of `compute`."""
     while True:
-        torch.manual_seed(step_seed())
+        torch.manual_seed(seed)
         try:
             return fed, compute(fed.parts, fed.scale)
         except RuntimeError as error:
@@ -334,12 +330,6 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence([seed, step, rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _numbers(row: Row, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """The numbers of a row of the log for a tracker, with the learning rate of the first parameters."""
-    rates = {"lr": optimizer.param_groups[0]["lr"], "tokens_per_second": row.tokens_per_second}
-    return {"loss": row.loss, **row.terms, **rates}
-
-
 def _text(row: Row) -> str:
     terms = " ".join(f"{name} {value:.3f}" for name, value in row.terms.items())
     skipped = f", {row.skipped} steps skipped, whose gradients are not finite" if row.skipped else ""
@@ -349,18 +339,15 @@ def _text(row: Row) -> str:
 def _log(
     done: Trained, meter: _Meter, bar: Bar, track: Callable[[int, dict[str, float]], None], optimizer: Any
 ) -> None:
-    """Add the next row of the log to `done`, and show it."""
+    """Add the next row of the log to `done`, and show it. Of more than `ROWS`, only every second and the last stay."""
     row, tokens = meter.row(done.steps)
     done.tokens += tokens
     if row is not None:
-        done.log = _thin([*done.log, row])
+        rows = [*done.log, row]
+        done.log = rows if len(rows) <= ROWS else [*rows[:-1:2], row]
         bar.update(done.steps, _text(row))
-        track(done.steps, _numbers(row, optimizer))
-
-
-def _thin(log: list[Row], limit: int = 200) -> list[Row]:
-    """The log; if it has more than `limit` rows, only every second row and the last."""
-    return log if len(log) <= limit else [*log[:-1:2], log[-1]]
+        rates = {"lr": optimizer.param_groups[0]["lr"], "tokens_per_second": row.tokens_per_second}
+        track(done.steps, {"loss": row.loss, **row.terms, **rates})
 
 
 def _agree(accelerator: Accelerator, votes: list[bool], step: int) -> tuple[bool, bool]:

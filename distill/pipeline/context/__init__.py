@@ -55,9 +55,7 @@ class Context:
     config: Config
     plan: Plan
     recipe: str
-    """Name of the recipe."""
     command: str
-    """Command line that started the run."""
     machine: Machine
     folder: RunFolder
     epochs: dict[str, float] = field(default_factory=dict)
@@ -141,12 +139,6 @@ class Context:
         """Whether the models that a stage trains, one for each task, have one encoder."""
         on_tasks = isinstance(settings, Train) and settings.data == "tasks"
         return self.shared and on_tasks and settings.role != "teacher"
-
-    def columns(self, task: str) -> slice:
-        """The columns of a task among the outputs of all heads of a student with one encoder."""
-        sizes = {name: data.task.outputs for name, data in self.tasks.items()}
-        before = sum(list(sizes.values())[: list(sizes).index(task)])
-        return slice(before, before + sizes[task])
 
     @functools.cached_property
     def tasks(self) -> dict[str, TaskData]:
@@ -271,12 +263,8 @@ class Context:
         return [self._model_folder(source, part, number, task) for number, part in enumerate(parts)]
 
     def _model_folder(self, step: Step, folder: Path, number: int, task: str | None) -> Path:
-        """Model folder below the folder of a step or of one teacher. For a skipped step, the folder that it starts
-        from.
-
-        Args:
-            number: index of the teacher in an ensemble.
-        """
+        """Model folder below the folder of a step or of one teacher, by its index `number` in an ensemble. For a
+        skipped step, the folder that it starts from."""
         if isinstance(step.settings, Train) and structs.read(folder / run_folder.MANIFEST, Trained).skipped:
             return self.checkpoints(step.start, task)[number]
         names = [] if task is None else [task, SHARED_HEADS] if self.shared else [task]

@@ -75,12 +75,8 @@ def of_reported(data: TaskData, rows: Dataset) -> str:
 
 
 def of_encoded(texts: list[Any], tokenizers: Iterable[Any], sizes: tuple[int, int | None]) -> str:
-    """Hash of everything on which an encoded corpus depends.
-
-    Args:
-        texts: facts on which its texts depend.
-        sizes: maximum tokens of a sequence, and of all.
-    """
+    """Hash of everything on which an encoded corpus depends: facts on which its texts do, and as `sizes` the maximum
+    tokens of a sequence, and of all."""
     code = [source_hash(), outside.code()]
     return checksums.fingerprint([texts, [identity(tokenizer) for tokenizer in tokenizers], sizes, code])
 

@@ -193,10 +193,6 @@ class RunFolder:
         if step.first_pruner is step:
             atomic.remove(self.ladder, self.path)
 
-    def forget_state(self, step: Step) -> None:
-        """Remove the state from which a step's training resumes."""
-        atomic.remove(self.path / f"{step.folder}{STATE}", self.path)
-
     def forget_corpus(self) -> None:
         """Remove the encoded corpus."""
         atomic.remove(self.path / CORPUS, self.path)
@@ -210,10 +206,6 @@ class RunFolder:
         for pattern in (f"*{TEACHER_LOGITS}", f"*/*{TEACHER_LOGITS}"):
             for folder in self.path.glob(pattern):
                 atomic.remove(folder, self.path)
-
-    def finish(self) -> None:
-        """Remove the files that only an unfinished run needs."""
-        self.forget_given()
 
 
 def _without_costs(value: Any) -> Any:

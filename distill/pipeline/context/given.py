@@ -39,7 +39,6 @@ class GivenModels:
     texts: Callable[[], Iterable[str]]
     """Returns the documents of the corpus, from which the tokenizers of random models are built."""
     student_given: bool
-    """Whether a pretrained student is given."""
 
     @property
     def key(self) -> str:
@@ -64,8 +63,7 @@ class GivenModels:
         """Folder of one teacher. `number`: its index in an ensemble, whose random members differ in depth."""
         local = settings.name is not None and Path(settings.name).is_dir()
         if settings.kind == "random" or (self.config.limit.smoke and not local):
-            self._log_random(self.key, settings.name)
-            return self._random("teacher", max(SMOKE_LAYERS, self._layers) + number)
+            return self._random("teacher", max(SMOKE_LAYERS, self._layers) + number, self.key, settings.name)
         with self.machine.main_first():
             folder = teacher.resolve(settings, self.key)
             if settings.head == "given":
@@ -81,8 +79,7 @@ class GivenModels:
     def _fetched(self, name: str | None, key: str, role: str, layers: int) -> str:
         """Folder of the model `name` of the setting `key`; under limit=smoke, a random one in place of a download."""
         if self.config.limit.smoke and not (name is not None and Path(name).is_dir()):
-            self._log_random(key, name)
-            return self._random(role, layers)
+            return self._random(role, layers, key, name)
         with self.machine.main_first():
             return teacher.fetch(name, key)
 
@@ -91,16 +88,13 @@ class GivenModels:
         """Number of layers that the settings of the student need."""
         return max(1 + max(self.config.student.layers or [-1]), self.config.student.num_hidden_layers or 0)
 
-    def _log_random(self, key: str, name: str | None) -> None:
-        """Print that a random model replaces the model `name` of the setting `key`."""
+    def _random(self, role: str, layers: int, key: str, name: str | None) -> str:
+        """Folder of a tiny random model in place of the model `name` of the setting `key`. It is wider than the student
+        of the settings, and has as many heads, because some terms compare them one by one."""
         if name is not None:
             self.machine.log(
                 f"{key}: {name} is not a local folder; limit=smoke downloads nothing and uses a random model"
             )
-
-    def _random(self, role: str, layers: int) -> str:
-        """Folder of a tiny random model that is wider than the student of the settings. It has as many heads, because
-        some terms compare them one by one."""
         folder, student = self.folder / f"random_{role}_{layers}", self.config.student
         hidden = 2 * max(16, student.hidden_size or 0, student.embedding_size or 0)
         ffn = 2 * max(36, student.intermediate_size or 0)

@@ -54,7 +54,6 @@ class EvaluateInputs:
     load: Load
     """How the models will be asked, as in `config.loads`."""
     command: str
-    """Command line that started the run."""
     identities: dict[str, str]
     """Folder -> identity of every step that it reads."""
     reader: openings.Reader
@@ -117,11 +116,10 @@ def _measured(
             (outputs if split in data.reported else development)[name][task, split] = (logits, labels)
         encoded = scored[task].encoded[id(inputs.tokenizers[0])]
         lengths |= {(task, split): encoded[split].whole_lengths for split in data.reported}
-    shapes = timing.shapes(settings.shapes, inputs.shape)
     working = [variant for variant in all_variants if variant.name not in failed]
     firsts = loader.firsts(working)
     different = [variant for variant in working if firsts[variant.name] == variant.name]
-    timed = _times(loader, inputs.tokenizers, settings, shapes, different, failed)
+    timed = _times(loader, inputs, settings, different, failed)
     failed |= {name: failed[first] for name, first in firsts.items() if first in failed}
     working = [variant for variant in working if variant.name not in failed]
     timed = timing.named(timed, {variant.name: firsts[variant.name] for variant in working})
@@ -210,12 +208,7 @@ WHILE_LOADED = 2
 
 
 def _times(
-    loader: Loader,
-    tokenizers: list[Any],
-    settings: Evaluate,
-    shapes: list[list[int]],
-    compared: list[Variant],
-    failed: dict[str, str],
+    loader: Loader, inputs: EvaluateInputs, settings: Evaluate, compared: list[Variant], failed: dict[str, str]
 ) -> timing.Timed:
     """Times of all variants. They are stored, so that a stopped run resumes."""
     file, machine, limit = loader.folder / "latency.json", loader.runtime.machine, loader.runtime.limit
@@ -223,7 +216,7 @@ def _times(
         stored = atomic.read_json(file)
         failed |= stored.pop("failed")
         return timing.Timed(**stored)
-    different = list({id(tokenizer): tokenizer for tokenizer in tokenizers}.values())
+    different = list({id(tokenizer): tokenizer for tokenizer in inputs.tokenizers}.values())
     serving = _serving(loader, compared)
     of = {variant.name: loader.tokenizers(variant) for variant in compared}
     without_torch = {v.name for v in compared if BACKENDS[v.backend].loads != "transformers"}
@@ -243,7 +236,7 @@ def _times(
     timed = timing.timed(
         loaded,
         readers,
-        shapes,
+        timing.shapes(settings.shapes, inputs.shape),
         [_rows(data) for data in loader.tasks.values()],
         loader.runtime.longest,
         repeats=min(settings.repeats, limit.repeats or settings.repeats),

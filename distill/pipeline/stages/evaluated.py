@@ -46,12 +46,8 @@ def load(measured: Results | None) -> str:
 def entries(
     measured: Results | None, every: Forms, exported: Sequence[Exported], proofs: Mapping[str, Proof]
 ) -> Iterator[Entry]:
-    """The artifacts of a task with their times, from token ids, in batches and of single texts.
-
-    Args:
-        every: the rows of the exported model, as from `forms`.
-        proofs: name of an artifact -> its proof, as from `artifacts.verified`.
-    """
+    """The artifacts of a task with their times, from token ids, in batches and of single texts. `every`: the rows of
+    the exported model, as from `forms`; `proofs`: by the names of artifacts."""
     shape = None if measured is None else timed.batches(measured)
     models = {name: model for name, model in every.items() if not model.failed}
     task = exported[0].task

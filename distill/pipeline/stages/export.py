@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace as replaced
 
-from distill.config import NO_TEACHER, Evaluate, Export, Limit
+from distill.config import NO_TEACHER, Evaluate, Export
 from distill.config.baselines import is_taught
 from distill.config.plan import OF_TEACHER, SHARED_HEADS, Step, compared
 from distill.config.schemes import SCHEMES, file_of
@@ -73,9 +73,7 @@ class ExportInputs:
     """Folder of the quantized files, of a quantize step or, for the teacher, of the evaluate step; None if only the
     whole models are exported."""
     schemes: list[str]
-    """The schemes of the quantized files."""
     teachers: list[Path]
-    """Folders of the given teachers."""
     origin: Origin
     measured: Results | None
     """The results of the evaluation that the step names; None without one."""
@@ -93,15 +91,15 @@ def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
     whole = isinstance(evaluated, Step) and step.start == evaluated.teacher
     students = [each.student for each in compared(evaluated)] if isinstance(evaluated, Step) else []
     role = "teacher" if whole and step.start not in students else "student"
+    rows, made_by = forms(measured, role, step.target), list[str]()
     if role == "teacher" and measured is not None:
         rows = advised(measured, folder_name(ctx.folder.path))
         made_by = [source.stage for source in reversed(step.ancestors)]
-        given = measured.made_from[: len(ctx.given.teachers)]  # without a given student
-        measured = replaced(measured, made_from=given, untaught=not _taught(ctx, step))
-    else:
-        rows, made_by = forms(measured, role, step.target), []
-        if whole and measured is not None:
-            measured = replaced(measured, untaught=not _taught(ctx, step))
+        measured = replaced(measured, made_from=measured.made_from[: len(ctx.given.teachers)])  # no given student
+    if whole and measured is not None:
+        # Soft labels in place of a teacher teach too.
+        taught = any(is_taught(source.settings, ctx.embeds) for source in step.ancestors[1:])
+        measured = replaced(measured, untaught=not (taught or ctx.config.teacher.kind == NO_TEACHER))
     files, schemes = _files(ctx, step, rows)
     return ExportInputs(
         name=step.folder,
@@ -118,11 +116,6 @@ def inputs(ctx: Context, step: Step) -> ExportInputs | EmbedderInputs:
         forms=rows,
         made_by=made_by,
     )
-
-
-def _taught(ctx: Context, step: Step) -> bool:
-    """Whether a teacher, or soft labels in place of one, taught the models of a step."""
-    return ctx.config.teacher.kind == NO_TEACHER or any(is_taught(s.settings, ctx.embeds) for s in step.ancestors[1:])
 
 
 def _files(ctx: Context, step: Step, rows: Forms) -> tuple[Path | None, list[str]]:
@@ -151,7 +144,8 @@ def run(inputs: ExportInputs | EmbedderInputs, settings: Export, runtime: Runtim
 def _export_all(inputs: ExportInputs, settings: Export, runtime: Runtime, out: Path) -> dict[str, dict[str, Proof]]:
     """Export a folder for each task to `out`. Returns task -> artifact -> its proof."""
     tasks, longest = inputs.tasks, runtime.longest
-    texts = {task: _texts(data, _proof_rows(runtime.limit)) for task, data in tasks.items()}
+    rows = SMOKE_ROWS if runtime.limit.smoke else PROOF_ROWS
+    texts = {task: _texts(data, rows) for task, data in tasks.items()}
     artifacts = {task: _export(inputs, settings, longest, task, out / task) for task in tasks}
     proofs = _verified(inputs, runtime, [artifact for of_task in artifacts.values() for artifact in of_task], texts)
     for task, data in tasks.items():
@@ -174,7 +168,7 @@ def _export_all(inputs: ExportInputs, settings: Export, runtime: Runtime, out: P
 def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out: Path) -> dict[str, dict[str, Proof]]:
     """Export one folder with a subfolder for each task's model, and the ONNX files with all heads, as `_export_all`."""
     tasks, longest, measured, top = inputs.tasks, runtime.longest, inputs.measured, out / SHARED_HEADS
-    rows = max(1, _proof_rows(runtime.limit) // len(tasks))
+    rows = max(1, (SMOKE_ROWS if runtime.limit.smoke else PROOF_ROWS) // len(tasks))
     texts = [text for data in tasks.values() for text in _texts(data, rows)]
     heads = [_export_float(inputs, settings, longest, task, top / task) for task in tasks]
     whole = []
@@ -203,11 +197,6 @@ def _export_heads(inputs: ExportInputs, settings: Export, runtime: Runtime, out:
     pairs = any(len(data.task.columns) > 1 for data in tasks.values())
     atomic.write_text(top / "README.md", heads_card(inputs.origin, list(tasks), measured, pairs=pairs))
     return proofs
-
-
-def _proof_rows(limit: Limit) -> int:
-    """Number of a task's rows that verify an export."""
-    return SMOKE_ROWS if limit.smoke else PROOF_ROWS
 
 
 def _flags() -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace as replace_struct
 
 from distill.config import Quantize
 from distill.config.backends import BACKENDS
@@ -42,7 +43,6 @@ class Models:
     checkpoints: dict[Step, Checkpoints]
     """By the step that made them, also of quantize steps."""
     quantized: dict[Step, Quantized]
-    """What the quantize steps made."""
     one_encoder: frozenset[Step]
     """The steps whose models of all tasks have one encoder."""
     shared: bool
@@ -69,6 +69,9 @@ def models(ctx: Context, step: Step) -> Models:
         made for each in every for made in (each.student, each.pruned, *each.controls.values()) if made is not None
     ]
     steps = dict.fromkeys((reference, *of_students, *quantized))
+    columns, end = dict[str, slice](), 0
+    for task, data in ctx.tasks.items():
+        columns[task] = slice(end, end := end + data.task.outputs)
     return Models(
         reference=reference,
         members=len(ctx.given.teachers),
@@ -78,7 +81,7 @@ def models(ctx: Context, step: Step) -> Models:
         quantized_teacher=whole,
         one_encoder=frozenset(made for made in steps if ctx.shares_encoder(made.settings)),
         shared=ctx.shared,
-        columns={task: ctx.columns(task) for task in ctx.tasks},
+        columns=columns,
         window=ctx.config.teacher.window,
         seen=frozenset(_seen(ctx, reference)),
     )
@@ -156,25 +159,14 @@ class Loader:
         schemes = list(dict.fromkeys(variant.key for variant in group if variant.key in SCHEMES))
         limited, onnx = group[0].role != "teacher", any(variant.file == ONNX for variant in group)
         names = self.tasks if schemes or one_encoder else self._timed(group[0], {})
-        tasks, settings = {name: self.tasks[name] for name in names}, replace(self._quantization, schemes=schemes)
-        results = []
+        students = (each.quantized.settings for each in self.models.compared if each.quantized is not None)
+        settings, results = replace(next(students, Quantize()), schemes=schemes), []
         for member, part in enumerate(_parts(folder, self._members(group[0]))):
-            own = {name: read_by(data, member) for name, data in tasks.items()}
+            own = {name: read_by(self.tasks[name], member) for name in names}
             inputs = QuantizeInputs(f"{self.name}/{part}", start, own, one_encoder, member, limited, onnx)
             results.append(quantize.run(inputs, settings, self.runtime))
-        return Quantized(
-            schemes=results[0].schemes,
-            failed={name: text for result in results for name, text in result.failed.items()},
-            kept=results[0].kept,
-            development=results[0].development,
-        )
-
-    @property
-    def _quantization(self) -> Quantize:
-        """Settings with which the compared students are quantized."""
-        steps = [each.quantized for each in self.models.compared if each.quantized is not None]
-        settings: Quantize = steps[0].settings if steps else Quantize()
-        return settings
+        failed = {name: text for result in results for name, text in result.failed.items()}
+        return replace_struct(results[0], failed=failed)
 
     def _made_with(self, variant: Variant) -> Quantized | None:
         """The files that a variant is one of; None for a float checkpoint."""

@@ -54,11 +54,7 @@ def predictions(
     loader: Loader, of_task: Scoring, failed: dict[str, str]
 ) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     """(variant, split, logits, labels) of one task, of the variants that are scored. Logits are stored, so that a
-    stopped run resumes.
-
-    Args:
-        failed: variant -> why it failed; variants that fail here are added.
-    """
+    stopped run resumes. `failed`: variant -> why it failed; variants that fail here are added."""
     found = {}
     for variant in (firsts := _scored(loader, failed)):
         with failing(variant, failed):
@@ -136,9 +132,6 @@ def _logits(
     loader: Loader, variant: Variant, data: TaskData, splits: Mapping[str, Dataset], encoded: Mapping[int, Splits]
 ) -> Iterator[tuple[str, np.ndarray]]:
     """(split, logits [rows, C]) of a variant, which is loaded once, and not for rows that it was scored on before.
-
-    Args:
-        encoded: identity of each tokenizer -> split -> its rows.
 
     Raises:
         ValueError: for logits that are not finite.

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from msgspec.structs import replace
+
 from distill.compression.pruning.ragged import zeroed_to
 from distill.compression.pruning.search import Choice, Shape, distance, estimated, margin_lost
 from distill.compression.pruning.select_kept import mean_loss, top
 from distill.compression.pruning.sensitivity import Sensitivity, Subject, cut_to, in_precision, sensitivity, stored
 from distill.compression.pruning.target import Search, shape_of
 from distill.compression.pruning.trial_shapes import trial
-from distill.config import Limit, Prune
+from distill.config import Prune
 from distill.config.plan import Step
 from distill.data.task_model import load_for
 from distill.data.tasks import TaskData
@@ -124,16 +126,16 @@ def _choice(inputs: PruneInputs, settings: Prune, runtime: Runtime, search: Sear
     choice = structs.read(file, Choice)
     if not search.conditions.items() <= choice.speed.conditions.items():
         # Chosen on another machine or with other threads: the shape stays, its speed is predicted anew.
-        choice = Choice(shape=choice.shape, tried=choice.tried, speed=search.expected(choice.shape))
+        choice = replace(choice, speed=search.expected(choice.shape))
         structs.write(file, choice)
     return choice
 
 
 def _subject(inputs: PruneInputs, runtime: Runtime, data: TaskData) -> Subject:
     """A task's model on the device, with the data to measure it."""
-    task, tokenizer = data.task.name, inputs.models.tokenizer
-    model = load_for(data.task, inputs.models.folder(task), pad_id=tokenizer.pad_token_id).to(runtime.machine.device)
-    name, folder = f"{inputs.search.stage}/{task}", inputs.models.folder(task)
+    folder, tokenizer = inputs.models.folder(data.task.name), inputs.models.tokenizer
+    model = load_for(data.task, folder, pad_id=tokenizer.pad_token_id).to(runtime.machine.device)
+    name = f"{inputs.search.stage}/{data.task.name}"
     return Subject(name, model, tokenizer, data, folder, runtime.longest, runtime.seed)
 
 
@@ -150,16 +152,11 @@ def _sensitivity(
             in_precision(runtime.machine.precision, data.task.kind),
             layers=inputs.search.student.layers,
             search=inputs.search.searched and inputs.shape is None and inputs.gates is None,
-            retrain_steps=_limited(settings.retrain_steps, runtime.limit),
+            retrain_steps=min(settings.retrain_steps, runtime.limit.steps or settings.retrain_steps),
             log=runtime.machine.log,
         )
 
     return stored(inputs.search.measured / data.task.name, measure)
-
-
-def _limited(steps: int, limit: Limit) -> int:
-    """The number of steps, or `limit.steps` if it is less."""
-    return min(steps, limit.steps or steps)
 
 
 def _tried(
@@ -176,7 +173,8 @@ def _tried(
             continue
         measured = _sensitivity(inputs, settings, runtime, data, search.shapes)
         with progress.counted(f"{stage}/{task}: trials of shapes", len(new)) as done:
-            subject, steps = _subject(inputs, runtime, data), _limited(settings.trial_steps, runtime.limit)
+            steps = min(settings.trial_steps, runtime.limit.steps or settings.trial_steps)
+            subject = _subject(inputs, runtime, data)
             of_trial = trial(subject, measured, settings.examples, steps, machine.precision)
             for name in new:
                 of_task[name] = of_trial.loss(names[name])
@@ -202,11 +200,8 @@ def _cut(
     With `uniform: false`, the model has zeros as the least important heads and channels.
     """
     measured, subject = _sensitivity(inputs, settings, runtime, data, shapes), _subject(inputs, runtime, data)
-    model, rows, loss = (
-        subject.model,
-        subject.sample(settings.examples),
-        in_precision(runtime.machine.precision, data.task.kind),
-    )
+    model, rows = subject.model, subject.sample(settings.examples)
+    loss = in_precision(runtime.machine.precision, data.task.kind)
     if settings.uniform:
         small = cut_to(model, measured, shape, rows)
     else:

@@ -76,7 +76,6 @@ class SearchInputs:
     measured: Path
     """Folder of the other measurements."""
     target: str
-    """Label of the target."""
     own_vocabulary: bool
     """Whether the models have another vocabulary than the given ones."""
 
@@ -91,8 +90,8 @@ class SearchInputs:
         return self.measured / f"seconds{self.target}.json"
 
 
-def search_inputs(ctx: Context, step: Step, tasks: Mapping[str, TaskData] | None = None) -> SearchInputs:
-    """What the search of a prune step reads. It loads no rows if the target has a fixed shape, or `tasks` are given."""
+def search_inputs(ctx: Context, step: Step) -> SearchInputs:
+    """What the search of a prune step reads. It loads no rows if the target has a fixed shape."""
     return SearchInputs(
         stage=step.stage,
         goal=step.goal,
@@ -103,7 +102,7 @@ def search_inputs(ctx: Context, step: Step, tasks: Mapping[str, TaskData] | None
         teachers=ctx.given.teachers,
         tokenizer=ctx.given.student_tokenizer if _read_by(step) is STUDENT else ctx.given.tokenizer,
         of_teachers=ctx.given.tokenizers,
-        tasks={} if step.goal.shape != timing.OWN else ctx.tasks if tasks is None else tasks,
+        tasks=ctx.tasks if step.goal.shape == timing.OWN else {},
         times=ctx.folder.times(step),
         measured=ctx.folder.measured(step),
         target=step.target,
@@ -146,12 +145,8 @@ def unfit(ctx: Context) -> list[str]:
 
 def batches(inputs: SearchInputs, longest: int, tokenizers: Sequence[Any] = ()) -> list[Batch]:
     """Random tokens of `target.shape`; or with `own`, of the lengths of the tasks' texts, in batches of up to eight
-    texts or, under a load of single texts, of one.
-
-    Args:
-        longest: number of tokens from which on texts are cut.
-        tokenizers: of several models, whose batches are joined; by default that of the models that are pruned.
-    """
+    texts or, under a load of single texts, of one. Those of several `tokenizers` are joined; by default they are of
+    that of the models that are pruned. `longest`: number of tokens from which on texts are cut."""
     shape = inputs.goal.shape
     if shape != timing.OWN:
         return [latency.synthetic((shape[0], shape[1]), untrained.VOCABULARY)]
@@ -177,12 +172,8 @@ def _sample(data: TaskData) -> list[Asked]:
 
 
 def search_of(inputs: SearchInputs, runtime: Runtime, whole: Any, start: Any = None) -> Search:
-    """The search for the shape of a step.
-
-    Args:
-        whole: config of the unpruned models.
-        start: config of the models that the step prunes, where these were pruned before; `whole` when None.
-    """
+    """The search for the shape of a step. `whole`: config of the unpruned models; `start`: of the models that the step
+    prunes, where these were pruned before."""
     limit, machine, config = runtime.limit, runtime.machine, start or whole
     timed_batches, of_teachers, widths = list[Batch](), None, None
     if inputs.searched:  # of the sizes that the unpruned models may be cut to, so that they are timed once for all
@@ -249,13 +240,8 @@ def goal_of_gates(inputs: SearchInputs, start: Path, file: Path, kind: str, runt
     """The goal to which gates are trained: the target, or the sizes, of the prune step that prunes by them.
 
     Movement gates need a shape before they are trained: the shape that meets the target by the most even scaling of the
-    model. It is stored, so that a stopped run resumes.
-
-    Args:
-        inputs: of the prune step that prunes by the gates.
-        start: folder of a model that the gates are put on.
-        file: of the shape that movement gates are trained for.
-        kind: of the gates.
+    model. It is stored in `file`, so that a stopped run resumes. `inputs`: of that prune step; `start`: folder of a
+    model that the gates are put on.
     """
     machine = runtime.machine
     search = search_of(inputs, runtime, teacher.read_config(start))

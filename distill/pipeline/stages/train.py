@@ -145,11 +145,7 @@ def _inputs(ctx: Context, step: Step) -> TrainInputs:
 
 
 def keeps_pooler(step: Step, student: Student) -> bool:
-    """Whether a step starts from the given teacher, trained meanwhile or not, or from a student with its layers.
-
-    Args:
-        student: by which students are built.
-    """
+    """Whether a step starts from the given teacher, trained meanwhile or not, or from a student with its layers."""
     start = step.start
     built = isinstance(start, Step) and start.builder is not None
     return step.lineage[-1] is TEACHER and (not built or student.init == "teacher_layers")
@@ -283,10 +279,7 @@ class _Job:
 
 def _train(jobs: Mapping[str, _Job], group: Sequence[str], goal: Goal | None, runtime: Runtime) -> None:
     """Train the models of a `group` of jobs, in rounds, each of which all processes finish before the next begins.
-
-    Args:
-        goal: what gates are trained to reach. Steps with gates are trained by themselves.
-    """
+    `goal`: what gates are trained to reach. Steps with gates are trained by themselves."""
     plans = {
         name: rounds(job.step.inputs, job.step.settings, runtime, job.data, goal)
         for name, job in jobs.items()
@@ -309,12 +302,8 @@ def _train(jobs: Mapping[str, _Job], group: Sequence[str], goal: Goal | None, ru
 def _divided(
     cost: Mapping[str, float], pending: list[str], batches: Sequence[Batch], runtime: Runtime
 ) -> tuple[Runtime, list[str]]:
-    """The pending trainings of this process, and where: its share by itself, or all of them with the others.
-
-    Args:
-        cost: folder of each training, finished ones among them -> its number of steps.
-        batches: of these trainings.
-    """
+    """The pending trainings of this process, and where: its share by itself, or all of them with the others. `cost`:
+    folder of each training, finished ones among them -> its number of steps; `batches`: of these trainings."""
     machine = runtime.machine
     processes = machine.accelerator.num_processes
     machine.wait()  # until every process has read which are pending
@@ -336,11 +325,8 @@ def one_by_one(cost: Mapping[str, float], processes: int) -> bool:
 
 
 def short(batch: Batch, longest: int, machine: Machine) -> bool:
-    """Whether the part of a step that each of several GPUs gets would take as long as the whole step.
-
-    Args:
-        longest: maximum tokens of a row.
-    """
+    """Whether the part of a step that each of several GPUs gets would take as long as the whole step. `longest`:
+    maximum tokens of a row."""
     tokens = min(batch.tokens, batch.tokens if batch.examples is None else batch.examples * longest)
     return machine.device.type == "cuda" and 1 < machine.accelerator.num_processes > tokens / GPU_TOKENS
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file, save_file
+from msgspec.structs import replace
+from safetensors.torch import save_file
 from torch import nn
 
 from distill.pipeline.artefacts import Moment
@@ -16,6 +16,7 @@ from distill.pipeline.runtime import Runtime
 from distill.pipeline.train_steps.development_rows import DevelopmentRows
 from distill.pipeline.train_steps.prepare import Training, state_folder
 from distill.runtime.storage import atomic, run_folder, structs
+from distill.training import state
 
 WEIGHTS = "weights.safetensors"
 """File with the weights of the best moment so far."""
@@ -69,21 +70,17 @@ class Best:
         with the score at the end; None without one."""
         if not self.moments or not self.main:
             return None
-        if self.stored() is None:
+        if (found := self.stored()) is None:
             log("at no moment were all outputs on the development rows finite; the model at the end is kept")
             return None
         # Of a training that was stopped after its last step, and goes on at its end.
         last = self.score() if self.last is None else self.last
-        weights = load_file(self.folder / WEIGHTS)
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(weights[name])
-        found = structs.read(self.folder / run_folder.MANIFEST, Moment)
+        state.load_weights(self.folder / WEIGHTS, self.model)
         log(
             f"the model after {found.step} of {max(self.moments)} steps is kept, which scores "
             f"{found.score:.1f} on the development rows; {last:.1f} at the end"
         )
-        return Moment(step=found.step, score=found.score, score_at_end=None if math.isnan(last) else last)
+        return replace(found, score_at_end=None if math.isnan(last) else last)
 
 
 def moments(total: int, count: int) -> frozenset[int]:

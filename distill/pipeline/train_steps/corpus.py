@@ -98,10 +98,9 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
         log=done.log,
         corpus=EncodedCorpus(sequences=len(encoded), tokens=len(encoded.ids)),
     )
-    more = {} if head is None else tensors(head, model)
     # A later stage would take a random head for a trained one.
     headless = families.has_mlm_head(model) and not uses_head(settings) and (drawn or not has_head)
-    _save(inputs.name, model, made, inputs.tokenizer, _projection(objective), more, runtime, headless=headless)
+    _save(inputs, made, objective, runtime, headless=headless)
     return made
 
 
@@ -188,24 +187,17 @@ def _padded(encoded: Encoded, pad_id: int) -> Collate:
     return lambda rows, epoch: dict(pad(encoded, rows, pad_id))
 
 
-def _save(
-    name: str,
-    model: Any,
-    made: Trained,
-    tokenizer: Any,
-    projection: Tensor | None,
-    more: Mapping[str, Tensor],
-    runtime: Runtime,
-    *,
-    headless: bool,
-) -> None:
-    """Write the model with `more` tensors, and the trained map from its pooled vectors to the teacher's, if any; with
-    `headless`, without its language-model head."""
+def _save(inputs: MemberInputs, made: Trained, objective: Objective, runtime: Runtime, *, headless: bool) -> None:
+    """Write the student, the head for pairs of segments that was trained with it, and the map from its pooled vectors
+    to the teacher's, if any; with `headless`, without its language-model head."""
     if runtime.machine.main:
-        with write_model(runtime.folder / name, model, tokenizer, made, more, headless=headless) as temporary:
+        head: Any = objective.segment_head
+        more = {} if head is None else tensors(head, objective.student)
+        folder, projection = runtime.folder / inputs.name, _projection(objective)
+        with write_model(folder, objective.student, inputs.tokenizer, made, more, headless=headless) as temporary:
             if projection is not None:
                 (temporary / PROJECTION).mkdir()
                 weight = {"linear.weight": projection.detach().float().cpu()}
                 save_file(weight, temporary / PROJECTION / "model.safetensors")
-    forget_training(name, runtime)
+    forget_training(inputs.name, runtime)
     runtime.machine.wait()

@@ -62,14 +62,9 @@ def fold_of(data: TaskData, count: int) -> np.ndarray:
 def in_folds(
     count: int, name: str, data: TaskData, tokenizer: Any, window: int | None, fit: Fit, runtime: Runtime
 ) -> Rounds[CrossFitted]:
-    """Train a model for each fold on the rows of the others.
+    """Train a model for each of `count` folds on the rows of the others. `name`: folder of the task's model.
 
     The outputs of each for its fold are stored, so that a stopped run does not train it again.
-
-    Args:
-        count: number of folds.
-        name: folder of the task's model, relative to the run folder.
-        window: number of tokens that the models read at once; None for whole texts.
     """
     numbers, names = fold_of(data, count), [f"{name}{FOLDS}/{fold + 1}" for fold in range(count)]
     yield [

@@ -35,7 +35,6 @@ class MemberInputs:
     given: str
     """Folder of the given teacher, or of the first one of an ensemble."""
     given_tokenizer: Any
-    """Its tokenizer."""
     own_width: bool
     """Whether a student keeps the width of its vectors, because there are several teachers, of which none has the width
     that is learned."""

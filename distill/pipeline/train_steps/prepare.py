@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,9 +66,9 @@ class Length:
 
     def steps(self, batch: Batch, seed: int, lengths: np.ndarray, groups: np.ndarray | None = None) -> int:
         """Number of optimizer steps of a training on rows of these `lengths` [rows]."""
-        return batching.total_steps(
-            lengths, batch, seed=seed, epochs=self.epochs, most=self.most, least=self.least, groups=groups
-        )
+        per_epoch = len(batching.epoch_batches(lengths, batch, seed=seed, epoch=0, groups=groups))
+        steps = max(self.least, math.ceil(self.epochs * per_epoch))
+        return max(1, steps if self.most is None else min(self.most, steps))
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,7 @@ class Training:
 
 
 def prepared(model: Any, settings: Train, runtime: Runtime, build: Build | None, average: Average | None) -> Any:
-    """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters.
-
-    Args:
-        build: for a stage that builds the student.
-        average: for a stage that cuts one model for all tasks.
-    """
+    """The model to train: `model`, or what is built or cut from it, with the stage's dropout and frozen parameters."""
     if settings.shape_of is not None:
         assert average is not None
         model = cut_for_all(average, model)
@@ -157,12 +153,8 @@ def frozen(model: nn.Module, machine: Machine) -> nn.Module:
 
 
 def length(settings: Train, share: float, compression: float, limit: Limit) -> Length:
-    """How long a step's models are trained.
-
-    Args:
-        share: share of the epochs that the budget of the run is enough for.
-        compression: number of weights of the layers before pruning, divided by the number after it.
-    """
+    """How long a step's models are trained: for this `share` of the epochs, for which the budget of the run is enough.
+    `compression`: number of weights of the layers before pruning, divided by the number after it."""
     limits = [steps for steps in (settings.steps, limit.steps) if steps is not None]
     return Length(
         epochs=share * settings.epochs * compression**settings.scale_with_compression.epochs,

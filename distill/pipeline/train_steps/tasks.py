@@ -69,11 +69,8 @@ from distill.training.feed import Arrays, Collate
 def rounds(
     inputs: MemberInputs, settings: Train, runtime: Runtime, data: TaskData, goal: Goal | None = None
 ) -> Rounds[None]:
-    """The trainings that the model of a task takes, which is then in its folder, named after the task.
-
-    Args:
-        goal: what the step's gates are trained to reach; None without gates.
-    """
+    """The trainings that the model of a task takes, which is then in its folder, named after the task. `goal`: what the
+    step's gates are trained to reach; None without gates."""
     name, log = f"{inputs.name}/{data.task.name}", runtime.machine.log
     head = stored_head(inputs.start[data.task.name])
     if settings.skip_if_head and head is not None and head.architecture == data.task.kind.architecture:

@@ -106,7 +106,8 @@ def teacher_logits(teacher: Labeller, data: TaskData, runtime: Runtime) -> np.nd
             structs.write(temporary / run_folder.MANIFEST, Logits(teachers=fingerprint))
         teacher.check()
 
-    key = None if runtime.limit.smoke else _key(fingerprint, data)
+    # With the name of a file that entries of older versions lack.
+    key = None if runtime.limit.smoke else checksums.fingerprint([fingerprint, of_inputs(data), ROWS])
     with machine.main_first():
         stored = _stored(folder, fingerprint, hashes)
         if machine.main and (stored is None or stored < count):
@@ -142,16 +143,6 @@ def _finite(task: str, logits: np.ndarray) -> np.ndarray:
             "be finite; set precision=fp32, or give another teacher"
         )
     return logits
-
-
-def _key(teachers: str, data: TaskData) -> str:
-    """Name in the cache of what teachers output for a task's training rows: a hash of all that changes an output.
-
-    Args:
-        teachers: fingerprint of the teachers, their tokenizers, windows and lengths, and of how they compute.
-    """
-    # With the name of a file that entries of older versions lack.
-    return checksums.fingerprint([teachers, of_inputs(data), ROWS])
 
 
 def row_hashes(data: TaskData) -> np.ndarray:

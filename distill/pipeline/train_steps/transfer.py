@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace as replace_struct
 
 from distill.config import Transfer
 from distill.data.files import Table
@@ -93,9 +94,7 @@ def extended(sources: Sources, data: TaskData, count: int, runtime: Runtime) -> 
     """The task with at most `count` rows of its transfer set after its training rows, and a description of the set."""
     every, found = transfer_rows(sources, data, runtime)
     rows = every[:count]
-    made = TransferSet(
-        own=found.own, sources=found.sources, held_out=found.held_out, predicted=found.predicted, used=len(rows)
-    )
+    made = replace_struct(found, used=len(rows))
     if not rows:
         return data, made
     from datasets import Dataset, concatenate_datasets
@@ -158,25 +157,23 @@ def described(task: str, made: TransferSet) -> str:
         "edits": "of its texts edited",
     }
     parts = ", ".join(f"{count:,} {named[source]}" for source, count in counts.items())
-    many = made.held_out > sum(counts.values())
-    return (
+    text = (
         f"{task}: besides {made.own:,} training rows, there are {sum(counts.values()):,} rows without labels, "
         f"which the teacher labels for the student: {parts or 'none'}; {made.held_out:,} others are left out, "
         "because one of their texts is, or is nearly, a text of a development or reported split"
-        + (
+    )
+    if made.held_out > sum(counts.values()):
+        text += (
             ". These are more than are kept: the training rows and those splits have nearly the same texts, or "
             "transfer.files has texts of the splits"
-            if many
-            else ""
         )
-        + (
-            ""
-            if made.predicted is None
-            else f". transfer.masked_lm predicted {100 * made.predicted:.0f}% of the words that edits were to "
-            "replace. A word without a prediction was replaced by a similar word if the teacher has it as one token, "
-            "and otherwise it stayed"
+    if made.predicted is not None:
+        text += (
+            f". transfer.masked_lm predicted {100 * made.predicted:.0f}% of the words that edits were to replace. A "
+            "word without a prediction was replaced by a similar word if the teacher has it as one token, and "
+            "otherwise it stayed"
         )
-    )
+    return text
 
 
 def _held_out(sources: Sources, data: TaskData, pool: Pool) -> HeldOut:

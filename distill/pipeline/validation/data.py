@@ -141,11 +141,7 @@ def _other_scale(tasks: Tasks, models: Models, steps: Sequence[Step]) -> Iterato
 
 def few_rows(tasks: Tasks, teachers: int, config: Config, steps: Sequence[Step]) -> Iterator[Line]:
     """Yield a problem for each task whose outputs are not averaged over teachers or windows, and for each one with too
-    few rows to learn weights of teachers or to measure losses and ranges.
-
-    Args:
-        teachers: number of teachers.
-    """
+    few rows to learn weights of `teachers`, their number, or to measure losses and ranges."""
     prunes = any(isinstance(step.settings, Prune) for step in steps)
     schemes = {name for step in steps if isinstance(step.settings, Quantize) for name in step.settings.schemes}
     calibrated = " and ".join(sorted(name for name in schemes if SCHEMES[name].calibrated))
@@ -270,10 +266,7 @@ def _other_width(tasks: Tasks, models: Models, alone: bool) -> Iterator[Line]:
 
 def of_embedders(tasks: Tasks, models: Models, config: Config, steps: Sequence[Step]) -> Iterator[Line]:
     """Yield a problem for each embedder that the run would not read as sentence-transformers does: its texts would be
-    cut later, or would not be lower-cased.
-
-    Args:
-        tasks: those that the steps use.
+    cut later, or would not be lower-cased. `tasks`: those that the steps use.
 
     Raises:
         DataError: for vectors that are not compared by cosines.

@@ -225,11 +225,6 @@ def _chain(error: BaseException | None) -> str:
     return "\n".join(lines)
 
 
-def _trained(config: Config) -> list[str]:
-    """The stages of the pipeline that train with settings of their own."""
-    return [name for name in config.pipeline if type(config.stages.get(name)) is Train]
-
-
 def _near(key: str, value: str, overrides: list[str]) -> str:
     """Advice with names like `key` among the settings that the overrides, or else their recipe or `USUAL`, compose to.
 
@@ -241,7 +236,8 @@ def _near(key: str, value: str, overrides: list[str]) -> str:
         config = _composed(*candidate)
         if isinstance(config, Config):
             advice = of_student(config.stages.get(name), setting) if group == "stages" else None
-            if key in likely.OF_STAGES and value and (trained := _trained(config)):
+            trained = [stage for stage in config.pipeline if type(config.stages.get(stage)) is Train]
+            if key in likely.OF_STAGES and value and trained:
                 return likely.of_stages(key, value, trained)
             return advice or nearest(key, ["recipe", *_names(config)])
     return "see python -m distill --help"

@@ -15,12 +15,7 @@ device, and its state is saved by the main process alone."""
 
 
 def launch(environment: Mapping[str, str], *, sweep: bool = False) -> Iterator[str]:
-    """Problems of how the processes of a run were started.
-
-    Args:
-        environment: environment variables.
-        sweep: whether the command is a sweep (`-m`).
-    """
+    """Problems of how the processes of a run were started. `sweep`: whether the command is one (`-m`)."""
     processes = environment.get("WORLD_SIZE", "1")
     for variable, name in _PARALLEL.items():
         if environment.get(variable, "").lower() in ("1", "true"):
@@ -43,11 +38,8 @@ def launch(environment: Mapping[str, str], *, sweep: bool = False) -> Iterator[s
 
 def alone(environment: Mapping[str, str], processes: int) -> Iterator[str]:
     """The problem of a process that runs by itself although it was started as one of several: with GPUs, accelerate
-    needs `LOCAL_RANK`, which schedulers do not set. Each would write to the folder of the same run.
-
-    Args:
-        processes: number of processes that were found.
-    """
+    needs `LOCAL_RANK`, which schedulers do not set. Each would write to the folder of the same run. `processes`: number
+    of processes that were found."""
     announced = environment.get("WORLD_SIZE", "1")
     if processes == 1 and announced != "1":
         yield (

@@ -16,12 +16,8 @@ STATES = {"AdamW": 2, "Adam": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adagrad":
 
 
 def too_large(trainings: Iterable[tuple[Step, Sequence[Any]]], memory: int) -> Iterator[Line]:
-    """Yield a problem for each training that needs more than all memory, whatever its batches.
-
-    Args:
-        trainings: each step with the configs of the models that it trains.
-        memory: bytes.
-    """
+    """Yield a problem for each training that needs more than all `memory`, in bytes, whatever its batches. Each is a
+    step with the configs of the models that it trains."""
     for step, trained in trainings:
         needed = max((least_memory(config, step.settings) for config in trained), default=0)
         # Models of tasks may be trained by one process each, or by fewer than there are.

@@ -43,7 +43,6 @@ class Models:
     """The setting that names the teachers."""
     teachers: list[Model]
     student: Model | None
-    """The given student, if there is one."""
     student_tokenizer: Any
     """Tokenizer of the student, given or built."""
 
@@ -60,11 +59,8 @@ class Models:
 
 
 def problems(models: Models, config: Config, plan: Plan, steps: Sequence[Step], memory: int | None) -> Iterator[Line]:
-    """Yield a problem for each setting or given model that does not fit the steps.
-
-    Args:
-        memory: bytes of memory of the machine, if models are trained on a CPU.
-    """
+    """Yield a problem for each setting or given model that does not fit the steps. `memory`: bytes of memory of the
+    machine, if models are trained on a CPU."""
     for each in models.teachers:
         yield from found(teacher.check_vocabulary, each.tokenizer, each.config, models.key)
     window, longest = config.teacher.window, min(map(families.max_length, models.configs))
@@ -159,14 +155,8 @@ def _student_of(models: Models, settings: Student, step: Step) -> tuple[Any, Seq
 
 
 def _too_long(used: Mapping[str, int], teacher: int | None, students: list[int], advice: str) -> Iterator[Line]:
-    """Settings of lengths above the maximum length of a model.
-
-    Args:
-        used: setting -> tokens.
-        teacher: maximum length of the teachers; None if they read windows.
-        students: maximum lengths of the students.
-        advice: added if the length exceeds only the teacher's maximum.
-    """
+    """Settings of lengths above the maximum length of a student, or of the teachers: None if they read windows. `used`:
+    setting -> tokens; `advice`: added if the length exceeds only the teacher's maximum."""
     maximum = min([*students, *([] if teacher is None else [teacher])], default=None)
     for key, value in used.items():
         if maximum is not None and value > maximum:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from distill.config import (
-    DIMENSIONS,
     NO_TEACHER,
     REFERENCES,
     STAGES,
@@ -26,6 +25,7 @@ from distill.config.baselines import BASELINE, SELF_TRAINED, expanded
 from distill.config.feature_kinds import LOGITS, POOLED, kinds_of
 from distill.config.plan import CONTROLS, GIVEN, STATIC, TEACHER, Given, Plan, Source, Step, targets, tokenizer_of
 from distill.config.schemes import SCHEMES
+from distill.config.stages import DIMENSIONS
 from distill.errors import Line, Problem
 from distill.pipeline.validation.baseline import baselines, compared
 from distill.pipeline.validation.rules import alike, nearest

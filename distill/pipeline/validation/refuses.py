@@ -142,11 +142,8 @@ REFUSES = (
 
 
 def refused(settings: Config, plan: Plan) -> Iterator[Problem]:
-    """A problem for each setting that has another value than it must have in its situation.
-
-    Args:
-        settings: the settings as the user wrote them, with baseline stages.
-    """
+    """A problem for each setting that has another value than it must have in its situation. `settings`: as the user
+    wrote them, with baseline stages."""
     of_stages = list(
         {step.stage: Case(settings, plan, step) for step in plan.steps if step.stage in settings.stages}.values()
     )

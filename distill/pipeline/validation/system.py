@@ -14,12 +14,8 @@ _SYSTEM = ("/proc/", "/sys/")
 
 
 def system_files(key: str, value: Any, folder: str | None = None) -> Iterator[str]:
-    """A line for each path of a setting that leads to such a file.
-
-    Args:
-        value: a path, a pattern, or paths in a list or a mapping.
-        folder: what paths are relative to.
-    """
+    """A line for each path of a setting that leads to such a file. `value`: a path, a pattern, or paths in a list or a
+    mapping; `folder`: what they are relative to."""
     if isinstance(value, Mapping | list):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from system_files(key, part, folder)

@@ -14,10 +14,6 @@ def unused(config: Config, overrides: Sequence[str]) -> str | None:
 
     A setting is not named where a stage of the pipeline has its value under the same name: the recipe may take the
     value over, as a baseline takes those of its student's stage, and the stage in place of a teacher its terms.
-
-    Args:
-        config: settings that were accepted.
-        overrides: the settings that were given, as words of the command line.
     """
     values = flatten(expanded(config).stages, "stages")
     taken = [(_last(key), value) for key, value in values.items() if key.split(".")[1] in config.pipeline]

@@ -14,12 +14,8 @@ from distill.pipeline.validation.terms import compared_in_batch
 
 
 def problems(tasks: Mapping[str, TaskData], steps: Sequence[Step], processes: int) -> Iterator[Problem]:
-    """Yield a problem for each term whose rows cannot be compared with each other.
-
-    Args:
-        tasks: by name; none for stages on a corpus alone.
-        processes: number of processes of the run.
-    """
+    """Yield a problem for each term whose rows cannot be compared with each other, in a run of so many processes. There
+    are no tasks for stages on a corpus alone."""
     for step in steps:
         for label, term in step.settings.terms.items() if isinstance(step.settings, Train) else ():
             if term.weight > 0 and compared_in_batch(term):

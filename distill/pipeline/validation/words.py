@@ -10,11 +10,7 @@ from distill.runtime import quoting
 
 
 def problems(command: Sequence[str]) -> Iterator[str]:
-    """A line for each word that is no setting as Hydra reads one, though it was written as it was meant.
-
-    Args:
-        command: the words as they were typed.
-    """
+    """A line for each word that is no setting as Hydra reads one, though it was written as it was meant."""
     if found := list(bounds.of_words(command)):
         yield from found
         return

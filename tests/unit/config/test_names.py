@@ -92,5 +92,5 @@ def test_a_folder_of_targets_deep_in_a_model_is_no_runs(tmp_path: Path) -> None:
     gone = ["teacher.targets/a/x", "finetune/4x.targets/x"]
     for name in (*kept, *gone):
         atomic.write_text(tmp_path / name, "x")
-    RunFolder(tmp_path).finish()
+    RunFolder(tmp_path).forget_given()
     assert [(tmp_path / name).is_file() for name in (*kept, *gone)] == [True, True, False, False]

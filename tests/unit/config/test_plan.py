@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from distill import config
-from distill.config import Baseline, Config, Evaluate, Gates, Prune, Target, Train, recipes
+from distill.config import Baseline, Config, Evaluate, Prune, Target, Train, recipes
 from distill.config.baselines import expanded, trained
 from distill.config.feature_kinds import FEATURE_KINDS
 from distill.config.loads import load_of
 from distill.config.plan import STUDENT, TEACHER, Given, Plan, Step, compared, resolve, targets
+from distill.config.stages import Gates
 from distill.config.together import together
 from distill.pipeline.context.folder import RunFolder
 

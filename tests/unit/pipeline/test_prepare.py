@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from distill.compression.pruning.search import Shape
-from distill.config import Batch, Limit, ScaleWithCompression, Train
+from distill.config import Batch, Limit, Train
 from distill.config.feature_kinds import LOGITS
 from distill.config.plan import TEACHER, Source, Step
+from distill.config.stages import ScaleWithCompression
 from distill.errors import ConfigError
 from distill.pipeline.stages.train import _compression
 from distill.pipeline.train_steps.corpus import _check_heads
-from distill.pipeline.train_steps.prepare import learning_rate, length
+from distill.pipeline.train_steps.prepare import Length, learning_rate, length
 from tests.unit.pipeline.test_layer_map import FINETUNED, prune, train
 
 HALF = 2 * (4 * 64 + 2 * 256) / (4 * 64 + 2 * 64)
@@ -42,6 +43,16 @@ def test_compression_is_the_ratio_of_the_weights_of_the_layers(step: Step, expec
         return SimpleNamespace(folder=lambda task: tmp_path)
 
     assert _compression(step, pruned, models, "a") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "most", "least", "steps"),
+    [(1, None, 0, 10), (3, None, 0, 30), (0.25, None, 0, 3), (3, 12, 0, 12), (1, 12, 0, 10), (1, None, 25, 25),
+     (3, None, 25, 30), (1, 12, 25, 12), (0.001, None, 0, 1)],
+)  # fmt: skip
+def test_steps_of_so_many_epochs(epochs: float, most: int | None, least: int, steps: int) -> None:
+    lengths, batch = np.full(20, 8), Batch(tokens=16)  # two rows a batch: ten steps an epoch
+    assert Length(epochs=epochs, least=least, most=most).steps(batch, 0, lengths) == steps
 
 
 def steps(share: float = 1.0, limit: int | None = None, **settings: Any) -> int:

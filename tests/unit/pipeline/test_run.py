@@ -181,7 +181,7 @@ def test_parts_of_which_no_record_says_what_they_were_made_from_are_made_again(c
 
 def test_a_record_stays_when_the_run_is_finished(ctx: Run) -> None:
     ctx.begin("finetune")
-    ctx.folder.finish()
+    ctx.folder.forget_given()
     (ctx.folder.path / "finetune" / run_folder.MANIFEST).unlink()
     (ctx.folder.path / "finetune" / "order").mkdir()
     ctx.given["tasks"] = "another"

@@ -148,17 +148,7 @@ def test_one_process_and_one_part_have_all_rows() -> None:
     assert part.tolist() == [7, 3, 5]
 
 
-@pytest.mark.parametrize(
-    ("epochs", "most", "least", "steps"),
-    [(1, None, 0, 10), (3, None, 0, 30), (0.25, None, 0, 3), (3, 12, 0, 12), (1, 12, 0, 10), (1, None, 25, 25),
-     (3, None, 25, 30), (1, 12, 25, 12), (0.001, None, 0, 1)],
-)  # fmt: skip
-def test_total_steps(epochs: float, most: int | None, least: int, steps: int) -> None:
-    lengths, batch = np.full(20, 8), Batch(tokens=16)  # two rows a batch: ten steps an epoch
-    assert batching.total_steps(lengths, batch, seed=0, epochs=epochs, most=most, least=least) == steps
-
-
 def test_no_rows_are_refused() -> None:
     none = np.zeros(0, dtype=np.int64)
     with pytest.raises(UserError, match="data: got no rows to train on"):
-        batching.total_steps(none, Batch(), seed=0, epochs=1, most=None, least=0)
+        batching.epoch_batches(none, Batch(), seed=0, epoch=0)
