@@ -90,8 +90,8 @@ class SearchInputs:
         return self.measured / f"seconds{self.target}.json"
 
 
-def search_inputs(ctx: Context, step: Step) -> SearchInputs:
-    """What the search of a prune step reads. It loads no rows if the target has a fixed shape."""
+def search_inputs(ctx: Context, step: Step, tasks: Mapping[str, TaskData] | None = None) -> SearchInputs:
+    """What the search of a prune step reads. It loads no rows if the target has a fixed shape, or `tasks` are given."""
     return SearchInputs(
         stage=step.stage,
         goal=step.goal,
@@ -102,7 +102,7 @@ def search_inputs(ctx: Context, step: Step) -> SearchInputs:
         teachers=ctx.given.teachers,
         tokenizer=ctx.given.student_tokenizer if _read_by(step) is STUDENT else ctx.given.tokenizer,
         of_teachers=ctx.given.tokenizers,
-        tasks=ctx.tasks if step.goal.shape == timing.OWN else {},
+        tasks={} if step.goal.shape != timing.OWN else ctx.tasks if tasks is None else tasks,
         times=ctx.folder.times(step),
         measured=ctx.folder.measured(step),
         target=step.target,
