@@ -212,7 +212,7 @@ def _checkpoint(folder: Path) -> str:
 def _check_run(folder: Path) -> None:
     """Raise DataError for the folder of a run, whose config.json has the settings of the run."""
     if claimed(folder):
-        models = [str(file.parent) for file in sorted(folder.glob("export*/*/config.json"))]
-        raise DataError(
-            f"{folder}: got the folder of a run; must be that of a model; choose {' or '.join(models) or 'one in it'}"
-        )
+        # With targets they are one folder deeper. Their quantized forms, which are inside of them, are none.
+        found = {file.parent for below in ("*", "*/*") for file in folder.glob(f"export*/{below}/{CONFIG}")}
+        models = " or ".join(sorted(str(model) for model in found if model.parent not in found)) or "one in it"
+        raise DataError(f"{folder}: got the folder of a run; must be that of a model; choose {models}")

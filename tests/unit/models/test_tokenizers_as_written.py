@@ -122,14 +122,17 @@ def test_a_class_without_settings_of_case_reads_the_case_of_the_file(tmp_path: P
 
 
 def test_tokens_that_the_file_alone_adds_are_kept(tmp_path: Path) -> None:
-    """transformers 5 takes added tokens from tokenizer_config.json."""
+    """Where tokenizer_config.json lists added tokens, as version 4 writes it, transformers 5 reads these alone."""
     special = transformers.BertTokenizer().all_special_tokens
     made = transformers.BertTokenizer(vocab={token: number for number, token in enumerate([*special, "the", "cat"])})
     made.save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "vocab_size": 100}))
     file, flags = tmp_path / "tokenizer.json", ("single_word", "lstrip", "rstrip", "normalized", "special")
     added = {"id": len(made), "content": "[ORDER]"} | dict.fromkeys(flags, False)
-    tiny.change(file, added_tokens=[*json.loads(file.read_text())["added_tokens"], added])
+    others = json.loads(file.read_text())["added_tokens"]
+    tiny.change(file, added_tokens=[*others, added])
+    listed = {str(each.pop("id")): each for each in others}
+    tiny.change(tmp_path / "tokenizer_config.json", added_tokens_decoder=listed)
     expected = Tokenizer.from_file(str(file)).encode("the [ORDER] cat").ids
     assert added["id"] in expected
     assert teacher.load_tokenizer(tmp_path)("the [ORDER] cat")["input_ids"] == expected

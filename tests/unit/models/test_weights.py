@@ -229,8 +229,13 @@ def test_the_folder_of_a_run_is_no_model(shards: Path, tmp_path: Path) -> None:
     (run / "config.json").write_text("{}")
     assert refusal(run).endswith(f"{run}: got the folder of a run; must be that of a model; choose one in it")
     shutil.copytree(shards, run / "export" / "tickets")
+    shutil.copytree(shards, run / "export" / "tickets" / "torchao")
     assert refusal(run).endswith(f"; choose {run}/export/tickets")
     assert stored_head(run / "export" / "tickets") is None
+    shutil.rmtree(run / "export" / "tickets")
+    for target in ("2x", "4x"):
+        shutil.copytree(shards, run / "export" / target / "tickets")
+    assert refusal(run).endswith(f"; choose {run}/export/2x/tickets or {run}/export/4x/tickets")
 
 
 def test_weights_that_are_divided_among_gpus_are_no_model(shards: Path) -> None:

@@ -129,6 +129,7 @@ def test_the_revision_of_a_corpus_is_a_part_where_it_is_read(tmp_path: Path, mon
     ("reads", "changed"),
     [
         ("stages.finetune.gates.kind=movement", "target.retained=90"),
+        ("stages.finetune.gates.kind=movement", "limit.repeats=2"),
         ("transfer.times=1", "transfer.sources.pairs=2"),
         ("transfer.sources={corpus: 1}", "corpus.max_length=64"),
     ],
