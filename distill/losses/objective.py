@@ -43,6 +43,14 @@ HEADS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
 returns logits [N, C]."""
 
 
+def counts(terms: Mapping[str, Term], batch: Mapping[str, Sized]) -> Tensor:
+    """Number of rows that each term sums over in this batch, float32 `[terms]`.
+
+    Only the lengths of its arrays are read, so that nothing waits for a batch that is not yet on a device.
+    """
+    return torch.tensor([_count(term, batch) for term in terms.values()], dtype=torch.float32)
+
+
 def _count(term: Term, batch: Mapping[str, Sized]) -> int:
     if term.kind is GATES:
         return 1
@@ -151,11 +159,8 @@ class Objective(nn.Module):
         return self.student, *self.teachers, *self.generators
 
     def counts(self, batch: Mapping[str, Sized]) -> Tensor:
-        """Number of rows that each term sums over in this batch, float32 `[terms]`.
-
-        Only the lengths of its arrays are read, so that nothing waits for a batch that is not yet on a device.
-        """
-        return torch.tensor([_count(term, batch) for term in self.terms.values()], dtype=torch.float32)
+        """Number of rows that each term sums over in this batch, float32 `[terms]`."""
+        return counts(self.terms, batch)
 
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
         """Sum of each term over this batch, unweighted, float32 `[terms]`."""
@@ -176,8 +181,7 @@ class Objective(nn.Module):
         layer_sums, soft = dict[str, Tensor](), batch.get("teacher_logits")
         if not self._pairs:
             outputs = outputs_of(self.student, batch)
-            learned = any(term.kind.head and term.compare_with == "teacher" for term in self.terms.values())
-            if soft is None and self.teachers and learned:
+            if soft is None and self.teachers and self._learns_outputs:
                 soft = self._outputs_of_teacher(batch)
         else:
             student, (teacher, *_) = self._captured(self.student, batch, side=0), self._of_teachers(batch)
@@ -197,6 +201,7 @@ class Objective(nn.Module):
                 sums[name] = _on_labels(term, rows, batch)
             elif term.kind.head:
                 assert soft is not None
+                # An embedder's vectors are compared without a trained projection.
                 sums[name] = self._on_outputs(term, outputs, soft, batch)
         return layer_sums | sums
 
@@ -209,6 +214,10 @@ class Objective(nn.Module):
         if term.kind.paired:
             ours, theirs = margins(ours, batch["pairs"]), margins(theirs, batch["pairs"])
         return term.total(ours, theirs, rows, valid)
+
+    @property
+    def _learns_outputs(self) -> bool:
+        return any(term.kind.head and term.compare_with == "teacher" for term in self.terms.values())
 
     @torch.no_grad()
     def _outputs_of_teacher(self, batch: dict[str, Tensor]) -> Tensor:
@@ -243,16 +252,23 @@ class Objective(nn.Module):
     def _layer_sums(self, student: Features, teacher: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Sum of each term that compares layers."""
         return {
-            name: torch.stack([self._layer_sum(name, student, teacher, pair, batch) for pair in pairs]).sum()
+            name: torch.stack(
+                [self._layer_sum(name, self.terms[name], student, teacher, pair, batch) for pair in pairs]
+            ).sum()
             for name, pairs in self._pairs.items()
         }
 
     def _layer_sum(
-        self, name: str, student: Features, teacher: Features, pair: tuple[int, int], batch: dict[str, Tensor]
+        self,
+        name: str,
+        term: Term,
+        student: Features,
+        teacher: Features,
+        pair: tuple[int, int],
+        batch: dict[str, Tensor],
     ) -> Tensor:
         """Sum of a term over its rows, for one pair of layers."""
-        term, own = self.terms[name], families.heads(self.student)
-        rows = _rows(term, batch)
+        rows, own = _rows(term, batch), families.heads(self.student)
         heads = term.heads or own if term.kind.splits_heads else own
         positions = batch[rows], batch.get(f"teacher_{rows}", batch[rows])
         sides = zip((student, teacher), pair, positions, self.poolings, strict=True)
@@ -268,11 +284,13 @@ class Objective(nn.Module):
         if term.of_batch:
             student_rows, teacher_rows = (_of_step(each, batch) for each in (student_rows, teacher_rows))
         count, both = _count(term, batch), zip(student_rows, teacher_rows, strict=True)
-        projected = self.projections[name] if name in self.projections else nn.Identity()
-        sums = [term.total(projected(mine), target, count, valid) for mine, target in both]
+        sums = [term.total(self._projected(name, mine), target, count, valid) for mine, target in both]
         # A process without rows of its own has encoded another's.
         total = torch.stack(sums).sum() * min(count, 1)
         return total / heads if term.kind.by_head else total
+
+    def _projected(self, name: str, student: Tensor) -> Tensor:
+        return self.projections[name](student) if name in self.projections else student
 
     @torch.no_grad()
     def _of_teachers(self, batch: dict[str, Tensor]) -> list[Features]:
