@@ -74,14 +74,16 @@ def _named(name: str) -> AbstractContextManager[None]:
 
 
 def kinds_of(models: Sequence[Model], ranked: Callable[[], bool]) -> tuple[TaskType, TaskType]:
-    """The kinds of two models. A folder that was not exported states only `problem_type`, if that: where the other's
-    kind fits its outputs, as a reranker's does a regression's, it is of that kind.
+    """The kinds of two models. A folder that was not exported states only `problem_type`, if that, and so does one that
+    was quantized outside a run: where the other's kind fits its outputs, as a reranker's does a regression's, it is of
+    that kind.
 
     Args:
         ranked: whether the rows are queries and documents. Embedders that were not exported are then retrievers.
     """
     a, b = models
-    kinds, exported = [model.kind for model in models], [(model.folder / FILE).is_file() for model in models]
+    kinds = [model.kind for model in models]
+    exported = [bool(model.columns) and (model.folder / FILE).is_file() for model in models]  # with a task
     if not any(exported) and all(kind.separate for kind in kinds) and ranked():
         return TASK_TYPES["retrieval"], TASK_TYPES["retrieval"]
     for number, (model, other) in enumerate(((a, b), (b, a))):
