@@ -7,7 +7,7 @@ everything else loads from local folders.
 from distill.models.teacher.embedder import check_exported, is_lower_cased, longest, pooling
 from distill.models.teacher.files import check_weights
 from distill.models.teacher.folders import EMBEDDED_NAME, EMBEDDED_PACKAGE, TOKENIZER, fetch, licence, resolve
-from distill.models.teacher.given import check_given, check_masked_lm, notes, unused_in
+from distill.models.teacher.given import check_given, check_masked_lm, notes, stores_mlm_head, unused_in
 from distill.models.teacher.headless import without_head
 from distill.models.teacher.load import (
     check_vocabulary,
@@ -41,6 +41,7 @@ __all__ = [
     "random_teacher",
     "read_config",
     "resolve",
+    "stores_mlm_head",
     "unused_in",
     "without_head",
 ]
