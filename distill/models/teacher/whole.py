@@ -15,7 +15,7 @@ import transformers
 
 from distill.errors import DataError
 from distill.models import families
-from distill.models.families.head import HEADS, OF_TASKS, architecture_of, names_of_class
+from distill.models.families.head import HEADS, OF_TASKS, ONE_OF_SEVERAL, architecture_of, names_of_class
 from distill.models.families.names import check_names, one_name, without_outer
 from distill.models.families.record import TEXTS, VECTORS
 from distill.models.families.settings import quantizer_of
@@ -73,7 +73,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
                 trust_remote_code=False,
                 local_files_only=True,
                 output_loading_info=True,
-                **settings,
+                **_of_new_problem(config, settings),
             )
         except RuntimeError as error:
             raise _misshapen(auto, path, stored, settings, error) from error
@@ -99,6 +99,16 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         _check_formats(stored, unused)
         _check_numbers(path, model)
     return model, missing, {*unused, *(name for name in stored if BUFFERS.search(name))}
+
+
+def _of_new_problem(config: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arguments of `from_pretrained` for a head of one output. transformers would refuse the number before it takes the
+    problem, where a config keeps that of another head."""
+    other = settings.get("problem_type") not in (None, ONE_OF_SEVERAL) and not config.get("id2label")
+    if settings.get("num_labels") != 1 or config.get("problem_type") != ONE_OF_SEVERAL or not other:
+        return settings
+    named = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    return {key: value for key, value in settings.items() if key != "num_labels"} | named
 
 
 def _check_embedding(

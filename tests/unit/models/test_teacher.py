@@ -150,6 +150,18 @@ def test_a_classifier_is_float32_and_has_its_problem_type(tiny_model, tmp_path: 
     assert classes.config.problem_type == "single_label_classification"
 
 
+@pytest.mark.parametrize("kind", ["regression", "reranking", "multi_label", "multiple_choice"])
+def test_an_encoder_of_a_classifier_may_get_a_head_of_one_output(kind: str, tiny_model, tmp_path: Path) -> None:
+    """Two classes without names are not in its config, but their problem is."""
+    tiny_model("bert").save_pretrained(tmp_path)
+    tiny.change(tmp_path / "config.json", problem_type="single_label_classification", id2label=..., label2id=...)
+    task_type = TASK_TYPES[kind]
+    labels = ("urgent",) if task_type.named else ()
+    model = load_for(Task("own", task_type, ("text",), labels, task_type.metrics), tmp_path)
+    assert (model.config.num_labels, model.config.problem_type) == (1, task_type.problem)
+    assert model.classifier.out_features == 1
+
+
 def test_a_stored_classifier_for_other_classes_is_refused(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert", "SequenceClassification", num_labels=3).save_pretrained(tmp_path)
     assert teacher.load_classifier(tmp_path, 3).config.num_labels == 3
