@@ -267,6 +267,11 @@ def test_a_folder_without_tokenizer_is_refused(folder: Path, tmp_path: Path) -> 
         file.unlink()
     with pytest.raises(DataError, match="got no tokenizer"):
         teacher.load_tokenizer(bad)
+    shutil.copytree(bad, folder_of_training := tmp_path / "trained", dirs_exist_ok=True)
+    checkpoint = shutil.copytree(bad, folder_of_training / "checkpoint-8")
+    (folder_of_training / "tokenizer.json").touch()
+    with pytest.raises(DataError, match=f"; copy the files of the tokenizer from {folder_of_training}, or save the"):
+        teacher.load_tokenizer(checkpoint)
 
 
 @pytest.mark.parametrize("template", ["single", "pair"])
