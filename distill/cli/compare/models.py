@@ -19,6 +19,7 @@ from distill.deploy.export.record import FILE
 from distill.errors import ConfigError, reworded
 from distill.models.families.head import SEVERAL, Head, stored_head, without_defaults
 from distill.models.families.record import TEXTS
+from distill.models.readable import encodable
 
 if TYPE_CHECKING:
     from distill.deploy.serve import Model
@@ -186,7 +187,8 @@ def lengths_of(model: Model, rows: Rows) -> np.ndarray:
     for texts in rows.parts():
         every = [layout.sequences(layout.divide(row)) for row in texts]
         sequences = [each if len(each) > 1 else each[0] for row in every for each in row]
-        encoded = model.tokenizer.backend_tokenizer.encode_batch_fast(sequences)
+        with encodable(model.folder):
+            encoded = model.tokenizer.backend_tokenizer.encode_batch_fast(sequences)
         starts = np.cumsum([0, *map(len, every)])[:-1]
         counts += np.maximum.reduceat([len(encoding.ids) for encoding in encoded], starts).tolist()
     return np.array(counts, np.int64)
