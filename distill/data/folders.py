@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from distill.data.lines import NoRows, no_rows
 from distill.data.split_names import SPLITS, by_split
 from distill.errors import ConfigError, DataError
 from distill.runtime import quoting
+from distill.runtime.storage.strict_json import read_json
 
 _SEVERAL, _STATE = "dataset_dict.json", "state.json"
 _SHARDS, _INDICES = "_data_files", ("_indices_files", "_indices_data_files")
@@ -199,8 +199,8 @@ def _json(file: Path, name: str, kind: type) -> Any:
 
 def _content(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(file)
+    except ValueError as error:
         raise DataError(
             f"{file}: got {str(error)[:100]!r}; must be as Dataset.save_to_disk writes it; save the data set again"
         ) from error

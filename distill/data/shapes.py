@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distill.data.lines import Malformed
+from distill.data.split_names import SPLITS
 from distill.data.task_types.offsets import of_triple
 from distill.data.task_types.question_answering import IMPOSSIBLE
 
@@ -83,6 +84,9 @@ def of_object(fields: Mapping[str, Any], notes: list[str]) -> list[dict[str, Any
         return [
             row(each["row"] if isinstance(each, dict) and _IN_SERVER <= {*each} else each) for each in fields[listed]
         ]
+    if _are_splits(fields):
+        notes.append("it is one object, and each of its lists is a split")
+        return [{**row(each), "split": name} for name, rows in fields.items() for each in rows]
     if values and all(isinstance(value, list) for value in values) and len({len(value) for value in values}) == 1:
         notes.append("it is one object, and each of its lists is a column")
         return [row(dict(zip(fields, each, strict=True))) for each in zip(*values, strict=True)]
@@ -102,6 +106,13 @@ def _listed(fields: Mapping[str, Any]) -> str | None:
             texts = (value for other, value in fields.items() if other.lower() in _OF_A_ROW)
             return None if any(isinstance(value, list) and len(value) == len(rows) for value in texts) else name
     return None
+
+
+def _are_splits(fields: Mapping[str, Any]) -> bool:
+    """Whether several lists of rows, and nothing else, have the names of splits, one of them that of training rows."""
+    splits = [SPLITS.get(name.lower()) for name in fields]
+    named = len(splits) > 1 and "train" in splits and None not in splits
+    return named and all(isinstance(rows, list) and all(map(_is_row, rows)) for rows in fields.values())
 
 
 def _is_row(value: Any) -> bool:

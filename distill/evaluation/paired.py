@@ -12,6 +12,7 @@ from distill.data.task_types import TaskType
 from distill.data.task_types.spans import TAGGED, types_of
 from distill.evaluation import metrics, resamples
 from distill.evaluation.clusters import usable
+from distill.evaluation.few_rows import differing
 from distill.evaluation.lengths import terciles
 from distill.evaluation.significance import mcnemar, right
 
@@ -118,7 +119,8 @@ def agreement(
 def scores(
     names: Sequence[str], a: np.ndarray, b: np.ndarray, truth: np.ndarray, parts: np.ndarray | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Metric -> score of both models in percent, and their difference with its 95% interval by a paired bootstrap.
+    """Metric -> score of both models in percent, and their difference with its 95% interval by a paired bootstrap,
+    and the number of units that resamples draw on which the two differ.
 
     The interval is None if all resamples have the same difference: these rows then do not show how far it varies.
 
@@ -127,7 +129,8 @@ def scores(
         a, b, truth: [N] or [N, K] of the same rows, as metrics take them.
         parts: [N] number of the part that each row is drawn with.
     """
-    drawn = resamples.drawn(names, {"a": a, "b": b}, truth, clusters=None if truth.dtype.names else parts)
+    parts = None if truth.dtype.names else parts
+    drawn = resamples.drawn(names, {"a": a, "b": b}, truth, clusters=parts)
     of_a, of_b = metrics.score(names, a, truth), metrics.score(names, b, truth)
     ends = {name: resamples.interval(drawn["b"][name] - drawn["a"][name]) for name in names}
     return {
@@ -136,6 +139,7 @@ def scores(
             "b": of_b[name],
             "difference": of_b[name] - of_a[name],
             "ci95": list(both) if both is not None and both[0] < both[1] else None,
+            "differing": differing([name], a, b, truth, parts),
         }
         for name, both in ends.items()
     }

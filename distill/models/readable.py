@@ -42,6 +42,22 @@ def readable(path: str | Path, needed: str = SAVED) -> Iterator[None]:
         raise DataError(f"{path}: got files that cannot be loaded ({reason}); must be {needed}") from error
 
 
+@contextmanager
+def encodable(path: str | Path) -> Iterator[None]:
+    """Raise a DataError for an error of the Rust code of tokenizers in the block, such as of a pattern that backtracks
+    too often in a text."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != PANIC:
+            raise
+        reason = " ".join(str(error).split())[:300]
+        raise DataError(
+            f"{path}: got a tokenizer that fails on one of the texts ({reason}); must encode every text; correct the "
+            "patterns in tokenizer.json, or leave the text out"
+        ) from error
+
+
 def check_size(file: Path) -> None:
     """Raise DataError for a file of more than `LARGEST` bytes, which would be read into memory as a whole, and for a
     device or a pipe, which would be waited for."""

@@ -38,7 +38,7 @@ class Key(Stored, frozen=True, kw_only=True):
     settings: str | None = None
     """Hash of the settings on which its models depend; None for a step whose models are not kept for other runs."""
     arithmetic: str | None = None
-    """Hash of the code and the arithmetic by which such models are made."""
+    """Hash of the code, the arithmetic and the number of processes by which such models are made."""
 
     @property
     def name(self) -> str | None:

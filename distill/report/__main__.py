@@ -13,7 +13,7 @@ from pathlib import Path
 
 from distill.errors import ConfigError, printable, printable_lines, reason
 from distill.report import read_one, read_runs, write_overview, write_pages
-from distill.report.choose import Ask, choice, parsed
+from distill.report.choose import Ask, choice, near_chance, parsed
 from distill.report.export import write_csv, write_json_rows
 from distill.report.variants import Run, groups, variants
 from distill.runtime import streams
@@ -97,7 +97,7 @@ def _choices(runs: list[Run], ask: Ask) -> list[str]:
         found = choice(runs, [variant for variant in every if variant.group == number], group, ask)
         load = found["loading"] or {}
         parts = [group.title + ":"] if len(named) > 1 else []
-        parts += found["sentences"]
+        parts += [*found["sentences"], *near_chance([runs[place].results for place in group.runs])]
         parts += [text for key in ("command", "code", "note") if (text := load.get(key))]
         texts.append("\n".join(parts))
     return texts

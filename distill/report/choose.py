@@ -217,14 +217,17 @@ def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> st
     # On the rows by which it was chosen, the best of many is too good for a test.
     tested = bool(ask.least and apart) and not ask.above and len(variant.runs) == 1
     test = verdict.keeps(variant.first, ask.least) if tested else ""
+    fast = variant.speedup[group.input or ""]
+    same = " This is no measurable speedup: the interval includes 1." if no_difference(fast) else ""
+    slower = "slower than your model, and " if ask.goal == "speedup" and fast.value < 1 and not same else ""
     rows = ""
     if by_score:
         seen = verdict.known_rows(runs[variant.best].results)
         rows = seen if apart else f"It was chosen {verdict.SAME_SCORES}."
     return (
-        f"Ship {_called(runs, variant)}{_where(runs, variant, group)}, the {best}{apart}: it retains "
+        f"Ship {_called(runs, variant)}{_where(runs, variant, group)}, {slower}the {best}{apart}: it retains "
         f"{numbers(variant, group, ask)} the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
-        f"{test} {rows}"
+        f"{same}{test} {rows}"
     ).rstrip()
 
 
@@ -233,6 +236,17 @@ def numbers(variant: Variant, group: Group, ask: Ask) -> str:
     kept, fast = variant.kept(ask.above), variant.speedup[group.input or ""]
     retained = f"{verdict.percent(kept.value, ask.least)}{_ends(kept, 1)}" if kept else "an unknown share"
     return f"{retained} {_what(ask)} at {fast.value:.2f}x{_ends(fast, 2)}"
+
+
+def no_difference(speed: Value) -> bool:
+    """Whether the interval of a speedup includes 1."""
+    return speed.interval is not None and speed.interval[0] <= 1 <= speed.interval[1]
+
+
+def near_chance(runs: Sequence[Results]) -> list[str]:
+    """A sentence on the tasks on which a retained share says little; empty where there are none."""
+    tasks = dict.fromkeys(task for results in runs for task in results.near_chance or ())
+    return [f"Your model is near chance on {', '.join(tasks)}: a share of that says little."] if tasks else []
 
 
 def _own(runs: Sequence[Run], variant: Variant) -> bool:

@@ -10,7 +10,7 @@ from distill.config.plan import CONTROLS
 from distill.config.schemes import COMPILED
 from distill.evaluation.results import Model, Results
 from distill.report import averages, headline, kept, model_rows, verdict
-from distill.report.choose import Ask, choice, least_of, numbers, offered
+from distill.report.choose import Ask, choice, least_of, near_chance, no_difference, numbers, offered
 from distill.report.itself import is_teacher
 from distill.report.loading import Loading, loading
 from distill.report.table import Table, number, time_in_ms, times, with_interval
@@ -50,8 +50,7 @@ def decided(run: Run) -> Decision:
         sentences = [_ship(results, chosen, group, ask), *([] if student is None else [_lesser(student, group, ask)])]
     else:
         sentences, student = [_ship(results, chosen, group, ask), _beside_controls(results, chosen.first)], None
-    if results.near_chance:
-        sentences.append(f"Your model is near chance on {', '.join(results.near_chance)}: a share of that says little.")
+    sentences += near_chance([results])
     judged = [each.development for each in (chosen, student) if each is not None]
     if any(judged) and results.seen:
         sentences.append(verdict.known_rows(results))
@@ -70,7 +69,7 @@ def _ship(results: Results, chosen: Variant, group: Group, ask: Ask) -> str:
     first = chosen.first
     name = f"your model in {model_rows.variant(first)}" if is_teacher(results, first) else chosen.name
     speed = chosen.speedup[group.input or ""]
-    same = speed.interval is not None and speed.interval[0] <= 1 <= speed.interval[1]
+    same = no_difference(speed)
     # Your model in float32, which is not offered, is then faster, or may be.
     which = "student" if not is_teacher(results, first) and speed.value < 1 else "variant"
     slower = "slower than your model, and " if which == "student" and not same else ""

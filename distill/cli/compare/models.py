@@ -19,6 +19,7 @@ from distill.deploy.export.record import FILE, located, read
 from distill.errors import ConfigError, reworded
 from distill.models.families.head import SEVERAL, Head, stored_head, without_defaults
 from distill.models.families.record import TEXTS
+from distill.models.readable import encodable
 
 if TYPE_CHECKING:
     from distill.deploy.serve import Model
@@ -71,14 +72,16 @@ def _named(name: str) -> AbstractContextManager[None]:
 
 
 def kinds_of(models: Sequence[Model], ranked: Callable[[], bool]) -> tuple[TaskType, TaskType]:
-    """The kinds of two models. A folder that was not exported states only `problem_type`, if that: where the other's
-    kind fits its outputs, as a reranker's does a regression's, it is of that kind.
+    """The kinds of two models. A folder that was not exported states only `problem_type`, if that, and so does one that
+    was quantized outside a run: where the other's kind fits its outputs, as a reranker's does a regression's, it is of
+    that kind.
 
     Args:
         ranked: whether the rows are queries and documents. Embedders that were not exported are then retrievers.
     """
     a, b = models
-    kinds, exported = [model.kind for model in models], [(model.folder / FILE).is_file() for model in models]
+    kinds = [model.kind for model in models]
+    exported = [bool(model.columns) and (model.folder / FILE).is_file() for model in models]  # with a task
     if not any(exported) and all(kind.separate for kind in kinds) and ranked():
         return TASK_TYPES["retrieval"], TASK_TYPES["retrieval"]
     for number, (model, other) in enumerate(((a, b), (b, a))):
@@ -179,7 +182,8 @@ def lengths_of(model: Model, rows: Rows) -> np.ndarray:
     for texts in rows.parts():
         every = [layout.sequences(layout.divide(row)) for row in texts]
         sequences = [each if len(each) > 1 else each[0] for row in every for each in row]
-        encoded = model.tokenizer.backend_tokenizer.encode_batch_fast(sequences)
+        with encodable(model.folder):
+            encoded = model.tokenizer.backend_tokenizer.encode_batch_fast(sequences)
         starts = np.cumsum([0, *map(len, every)])[:-1]
         counts += np.maximum.reduceat([len(encoding.ids) for encoding in encoded], starts).tolist()
     return np.array(counts, np.int64)

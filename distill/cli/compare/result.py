@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from distill.data.task_types import TASK_TYPES
+from distill.evaluation import few_rows
 from distill.report.model_rows import counted
 
 LEVEL = 0.05
@@ -28,7 +29,8 @@ def _scores(comparison: dict[str, Any]) -> Iterator[str]:
     numbers = f"{values['a']:.1f} (A) and {values['b']:.1f} (B) on {counted(rows, 'labelled row')}"
     test = comparison["mcnemar"]
     interval, apart = _interval(values["ci95"])
-    detected = apart if test is None else test["p"] < LEVEL
+    few = test is None and values["differing"] < few_rows.FEWEST
+    detected = apart and not few if test is None else test["p"] < LEVEL
     stated = "" if test is None else f"McNemar's exact test, {probability(test['p'])}; "
     if detected:
         comparative = "higher" if values["difference"] > 0 else "lower"
@@ -39,6 +41,11 @@ def _scores(comparison: dict[str, Any]) -> Iterator[str]:
         yield (
             f"Exactly one of the models is correct on {counted(only, 'row')}; with fewer than {FEWEST} such rows, "
             "McNemar's exact test cannot detect a difference."
+        )
+    if apart and few:
+        yield (
+            f"The two differ in {metric} on {counted(values['differing'], 'row')}, or groups of rows that are drawn "
+            f"together. With fewer than {few_rows.FEWEST}, a bootstrap detects differences too often."
         )
 
 

@@ -14,10 +14,12 @@ from distill.data.task_types.task_type import Where, as_list
 from distill.errors import DataError
 from distill.runtime.quoting import short
 
-STARTS = ("start", "start_offset", "begin", "start_char", "startOffset", "from")
-ENDS = ("end", "end_offset", "end_char", "endOffset", "to")
-TYPES = ("label", "labels", "type", "entity", "tag", "entity_group", "category", "class")
-TEXTS = ("text", "value", "surface_form", "mention", "quote")
+STARTS = (
+    "start", "start_offset", "begin", "start_char", "startOffset", "from", "char_start", "startPos", "BeginOffset",
+)  # fmt: skip
+ENDS = ("end", "end_offset", "end_char", "endOffset", "to", "char_end", "endPos", "EndOffset")
+TYPES = ("label", "labels", "type", "entity", "tag", "entity_group", "category", "class", "Type")
+TEXTS = ("text", "value", "surface_form", "mention", "quote", "Text")
 """Names of the first character, the end, the type and the words of a span, in the order in which they are tried. Tools
 that write `labels` may write what they are beside it, such as `"type": "labels"`."""
 

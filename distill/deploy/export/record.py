@@ -16,6 +16,7 @@ from distill.data.task_types.detecting import detectable
 from distill.deploy.export.sample import content_of, hashed
 from distill.errors import ConfigError, DataError
 from distill.models.families.foreign import check_adapter
+from distill.models.families.weights import model_inside
 from distill.runtime.storage import atomic
 from distill.runtime.storage.strict_json import read_json
 
@@ -184,7 +185,7 @@ def located(folder: str | Path) -> Path:
     wanted = "must be one exported folder, or a folder that transformers loads"
     if not inside:
         got = "a run folder without an export" if of_run else "which has no config.json"
-        raise ConfigError(f"folder: got {folder}, {got}; {wanted}; choose another")
+        raise ConfigError(f"folder: got {folder}, {got}; {wanted}; {model_inside(path)}choose another")
     raise ConfigError(f"folder: got {folder}, with several exported folders; {wanted}; choose {_one_of(inside)}")
 
 

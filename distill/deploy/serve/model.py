@@ -19,6 +19,7 @@ from distill.errors import ConfigError, DataError
 from distill.inference.predict import predict, whole_vectors
 from distill.inference.runners import Run
 from distill.models.families.record import CHOICES, TOKENS
+from distill.models.readable import encodable
 
 _UNCUT = 2**31 - 1
 """Number of tokens that no text has."""
@@ -94,7 +95,7 @@ class Model:
         if not rows:
             return np.zeros((0, len(self.labels) or layout.width or 1), np.float32)
         longest = self.max_length if self.windows is None else _UNCUT
-        with self.encoding:
+        with self.encoding, encodable(self.folder):
             encoded = encode(layout.architecture, rows, self.tokenizer, longest)
         _check(encoded.whole_lengths > 0, "no text", "a text with at least one token")
         left, size = self.tokenizer.padding_side == "left", 1 if self.row_by_row else batch_size

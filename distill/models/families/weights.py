@@ -48,7 +48,7 @@ def config_of(folder: str | Path) -> dict[str, Any]:
     _check_run(Path(folder))
     if not file.is_file():
         raise DataError(
-            f"{folder}: got no {CONFIG}; must be a folder that transformers loads; {_checkpoint(Path(folder))}save "
+            f"{folder}: got no {CONFIG}; must be a folder that transformers loads; {model_inside(Path(folder))}save "
             "model and tokenizer into it with save_pretrained"
         )
     check_links(folder)
@@ -202,11 +202,15 @@ def tensors_of(folder: str | Path) -> dict[str, Tensor]:
     return found
 
 
-def _checkpoint(folder: Path) -> str:
-    """Advice to take the last checkpoint of a training by transformers, if the folder has one."""
+def model_inside(folder: Path) -> str:
+    """Advice to take the last checkpoint of a training by transformers, or the last snapshot in the hub's cache, if the
+    folder has one."""
     names = [path.parent.name for name in (CONFIG, ADAPTER) for path in folder.glob(f"checkpoint-*/{name}")]
     numbers = [int(name.partition("-")[2]) for name in names if name.partition("-")[2].isdigit()]
-    return f"take its last checkpoint, {folder}/checkpoint-{max(numbers)}, or " if numbers else ""
+    if numbers:
+        return f"take its last checkpoint, {folder}/checkpoint-{max(numbers)}, or "
+    snapshots = [file.parent for file in folder.glob(f"snapshots/*/{CONFIG}")]
+    return f"take {max(snapshots, key=lambda path: path.stat().st_mtime)}, or " if snapshots else ""
 
 
 def _check_run(folder: Path) -> None:

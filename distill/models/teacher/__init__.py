@@ -17,6 +17,7 @@ from distill.models.teacher.folders import resolve as resolve
 from distill.models.teacher.given import check_given as check_given
 from distill.models.teacher.given import check_masked_lm as check_masked_lm
 from distill.models.teacher.given import notes as notes
+from distill.models.teacher.given import stores_mlm_head as stores_mlm_head
 from distill.models.teacher.given import unused_in as unused_in
 from distill.models.teacher.headless import without_head as without_head
 from distill.models.teacher.load import check_vocabulary as check_vocabulary

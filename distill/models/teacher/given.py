@@ -67,11 +67,7 @@ def check_masked_lm(path: str | Path, key: str) -> None:
     """
     check_given(path, key)
     config, tokenizer = read_config(path, key), load_tokenizer(path)
-    stored = False
-    if families.family_of(config).mlm_head:
-        with torch.random.fork_rng(devices=[]):
-            _, stored = load_mlm(path)
-    if not stored:
+    if not families.family_of(config).mlm_head or not stores_mlm_head(path):
         raise ConfigError(
             f"{key}: got {path}, whose files have no head of a masked language model; must be a model for fill-mask, "
             "such as a pretrained BERT or RoBERTa, with its head; name another, or leave it out"
@@ -79,6 +75,12 @@ def check_masked_lm(path: str | Path, key: str) -> None:
     if tokenizer.mask_token_id is None:
         raise ConfigError(f"{key}: got {path}, whose tokenizer has no mask token; must have one; name another model")
     check_vocabulary(tokenizer, config, key)
+
+
+def stores_mlm_head(path: str | Path) -> bool:
+    """Whether a folder of a family with language models has the weights of their head. No random number is drawn."""
+    with torch.random.fork_rng(devices=[]):
+        return load_mlm(path)[1]
 
 
 def unused_in(path: str | Path) -> set[str]:

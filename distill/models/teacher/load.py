@@ -41,9 +41,12 @@ def load_tokenizer(path: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     # Without these files transformers silently builds a tokenizer that has only special tokens.
-    if not any((Path(path) / name).is_file() for name in TOKENIZER_FILES):
+    if not _has_tokenizer(Path(path)):
+        above = Path(path).absolute().parent  # of a checkpoint, where a training writes it at its end
+        own = Path(path).name.startswith("checkpoint-") and _has_tokenizer(above)
+        copy = f"copy the files of the tokenizer from {above}, or " if own else ""
         raise DataError(
-            f"{path}: got no tokenizer; must contain one of {', '.join(TOKENIZER_FILES)}; "
+            f"{path}: got no tokenizer; must contain one of {', '.join(TOKENIZER_FILES)}; {copy}"
             "save the model's tokenizer into it with save_pretrained"
         )
     check_links(path)
@@ -72,6 +75,10 @@ def load_tokenizer(path: str | Path) -> Any:
             f"{path}: got model_max_length {longest!r}; must be a number of tokens; correct it in tokenizer_config.json"
         )
     return lower_cased(path, tokenizer)
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def _check_words(path: Path, tokenizer: Any) -> None:
@@ -250,7 +257,7 @@ def check_vocabulary(tokenizer: Any, config: Any, key: str = "teacher.name") -> 
 def pad_as_tokenizer(model: Any, folder: str | Path) -> None:
     """Let a decoder find the last token of a text by the token with which the tokenizer in its folder, if there is one,
     pads texts."""
-    if families.family_of(model).layer is not None or not any((Path(folder) / n).is_file() for n in TOKENIZER_FILES):
+    if families.family_of(model).layer is not None or not _has_tokenizer(Path(folder)):
         return
     if (pad_id := load_tokenizer(folder).pad_token_id) is not None:
         model.config.pad_token_id = pad_id

@@ -15,9 +15,17 @@ import transformers
 
 from distill.errors import DataError
 from distill.models import families
-from distill.models.families.head import HEADS, OF_TASKS, architecture_of, names_of_class
+from distill.models.families.head import (
+    HEADS,
+    OF_TASKS,
+    ONE_OF_SEVERAL,
+    architecture_of,
+    class_names,
+    names_of_class,
+    stored_head,
+)
 from distill.models.families.names import check_names, one_name, without_outer
-from distill.models.families.record import TEXTS, VECTORS
+from distill.models.families.record import TEXTS, TOKENS, VECTORS
 from distill.models.families.settings import quantizer_of
 from distill.models.families.weights import FLOATS, Tensor, config_of, tensors_of
 from distill.models.readable import readable
@@ -59,9 +67,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
             shapes, or whose values are not numbers.
     """
     config = config_of(path)
-    names = config.get("id2label")
-    if "num_labels" in config and isinstance(names, Mapping) and names:  # in version 5 the number would reset them
-        settings = {"num_labels": len(names), **settings}
+    settings = {**_outputs_of(path, config, claimed), **settings}
     stored = without_outer(path, config, tensors_of(path))
     check_names(path, config, stored)
     with readable(path), quiet():
@@ -73,7 +79,7 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
                 trust_remote_code=False,
                 local_files_only=True,
                 output_loading_info=True,
-                **settings,
+                **_of_new_problem(config, settings),
             )
         except RuntimeError as error:
             raise _misshapen(auto, path, stored, settings, error) from error
@@ -99,6 +105,28 @@ def load_whole(auto: Any, path: str | Path, *, claimed: bool, **settings: Any) -
         _check_formats(stored, unused)
         _check_numbers(path, model)
     return model, missing, {*unused, *(name for name in stored if BUFFERS.search(name))}
+
+
+def _outputs_of(path: str | Path, config: Mapping[str, Any], claimed: bool) -> dict[str, int]:
+    """The number of outputs where transformers 5 would not take it from the config: beside `num_labels`, which would
+    reset the names, and without both, where it would take two."""
+    names = config.get("id2label")
+    if isinstance(names, Mapping) and names:
+        return {"num_labels": len(names)} if "num_labels" in config else {}
+    if not claimed or "num_labels" in config or architecture_of(class_names(config)) not in (TEXTS, TOKENS):
+        return {}
+    head = stored_head(path)
+    return {} if head is None or head.architecture == VECTORS else {"num_labels": head.outputs}
+
+
+def _of_new_problem(config: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arguments of `from_pretrained` for a head of one output. transformers would refuse the number before it takes the
+    problem, where a config keeps that of another head."""
+    other = settings.get("problem_type") not in (None, ONE_OF_SEVERAL) and not config.get("id2label")
+    if settings.get("num_labels") != 1 or config.get("problem_type") != ONE_OF_SEVERAL or not other:
+        return settings
+    named = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    return {key: value for key, value in settings.items() if key != "num_labels"} | named
 
 
 def _check_embedding(

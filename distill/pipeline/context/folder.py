@@ -47,7 +47,8 @@ class Begun(Stored, frozen=True, kw_only=True):
     keys: dict[str, Key]
     """By the folder of each step."""
     mixed: tuple[str, ...] = ()
-    """Folders of steps that were begun by other code or in another arithmetic than they go on with."""
+    """Folders of steps that were begun by other code, in another arithmetic or by more or fewer processes than they go
+    on with."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ class RunFolder:
         return self.mixed(step) or before.packages != key.packages or not computed
 
     def mixed(self, step: Step) -> bool:
-        """Whether a step was begun by other code or in another arithmetic. Its models are not kept for other runs."""
+        """Whether a step was begun by other code, in another arithmetic or by more or fewer processes. Its models are
+        not kept for other runs."""
         return step.folder in self._begun.mixed and self._goes_on(step)
 
     def _goes_on(self, step: Step) -> bool:

@@ -73,7 +73,8 @@ class Keys:
             given={name: self.fingerprint(name) for name in needed(step, self.config)},
             versions=versions(),
             packages=fingerprint([source_hash(), installed(PACKAGES)]),
-            arithmetic=fingerprint(arithmetic(self.machine)),
+            # Processes add up the gradients of a step in another order, each with random numbers of its own.
+            arithmetic=fingerprint([arithmetic(self.machine), self.machine.accelerator.num_processes]),
         )
 
     def _settings(self, step: Step) -> str | None:
@@ -96,7 +97,6 @@ class Keys:
                 "revisions": corpus.revisions(config.corpus) if reads_corpus else None,
                 "corpus_tokens": self.corpus_tokens if step.on_corpus else None,
                 "epochs": self.epochs.get(step.target),
-                "processes": self.machine.accelerator.num_processes,
                 "student_is_given": self.plan.given_student,
                 "gates": self._of_gates() if settings.gates.trained else None,
             }

@@ -12,14 +12,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from distill.config import Train
-from distill.config.feature_kinds import LOGITS, POOLED
+from distill.config.feature_kinds import LOGITS, POOLED, REPLACED
 from distill.data.align import Aligned, pad_aligned
 from distill.data.collate import draws, mask_tokens, pad, token_weights
 from distill.data.encode import Encoded
 from distill.data.segments import paired
 from distill.data.whole_words import word_masking
 from distill.deploy.export.embedder import PROJECTION
-from distill.errors import ConfigError, Problem
+from distill.errors import ConfigError
 from distill.losses.objective import Objective
 from distill.losses.terms import Term, bound
 from distill.models import families, teacher
@@ -35,8 +35,9 @@ from distill.pipeline.train_steps.prepare import (
     finds_replaced,
     forget_training,
     frozen,
+    headless,
     prepared,
-    replaced_taught,
+    taught_by_head,
     took,
     trained,
     untaught,
@@ -61,7 +62,7 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
         folders, weights = [], [1.0]
     loaded = [load(folder) for folder in folders]
     if not all(has_head for _, has_head in loaded):
-        _check_heads(inputs.name, terms)
+        _check_heads(inputs.name.partition("/")[0], terms)  # the folder of a target is one level deeper
     teachers = [frozen(each, runtime.machine) for each, _ in loaded]
     generator = None
     if finds_replaced(settings):
@@ -104,17 +105,10 @@ def on_corpus(inputs: MemberInputs, settings: Train, runtime: Runtime) -> Traine
     return made
 
 
-def _check_heads(name: str, terms: Mapping[str, Term]) -> None:
-    """Raise ConfigError if a term compares with the language-model head of a teacher that has none: it would be
-    random."""
-    key = f"stages.{name.partition('/')[0]}"  # the folder of a target is one level deeper
-    for label, term in terms.items():
-        if term.kind is LOGITS and term.compare_with == "teacher":
-            must = f"have a language-model head for terms.{label}"
-            do = (
-                f"name a stage that trains one, as adapt does in recipe=distilbert, or set {key}.terms.{label}.weight=0"
-            )
-            raise ConfigError(Problem(f"{key}.teacher", "a model without such a head", must, do))
+def _check_heads(stage: str, terms: Mapping[str, Term]) -> None:
+    """Raise ConfigError if a term compares with the language-model head of a teacher that has none."""
+    for label in taught_by_head(terms, LOGITS):
+        raise ConfigError(headless(stage, label))
 
 
 def _computable(name: str, terms: dict[str, Term], teachers: list[Path], runtime: Runtime) -> dict[str, Term]:
@@ -123,7 +117,7 @@ def _computable(name: str, terms: dict[str, Term], teachers: list[Path], runtime
     Raises:
         ConfigError: if there are no others.
     """
-    taught = replaced_taught(terms)
+    taught = taught_by_head(terms, REPLACED)
     if not taught or all(map(stores_rtd_head, teachers)):
         return terms
     runtime.machine.log(f"{name}: left out because the teacher has no head for replaced tokens: {', '.join(taught)}")

@@ -15,7 +15,7 @@ from torch import nn
 from distill import training as loop
 from distill.compression.pruning.gates import parameter_groups
 from distill.config import Batch, Limit, Student, Train
-from distill.config.feature_kinds import REPLACED, kinds_of
+from distill.config.feature_kinds import REPLACED, FeatureKind, kinds_of
 from distill.config.instantiate import bind
 from distill.config.plan import STATIC
 from distill.config.stages import BASE_WIDTH
@@ -134,9 +134,17 @@ def finds_replaced(settings: Train) -> bool:
     return REPLACED in kinds_of(settings.terms).values()
 
 
-def replaced_taught(terms: Mapping[str, Any]) -> list[str]:
-    """Names of the terms with a weight that need a teacher's head for replaced-token detection."""
-    return [n for n, t in terms.items() if (t.features, t.compare_with) == (REPLACED.name, "teacher") and t.weight > 0]
+def taught_by_head(terms: Mapping[str, Any], kind: FeatureKind) -> list[str]:
+    """Names of the terms of a kind with a weight that need the teacher's head."""
+    return [n for n, t in terms.items() if (t.features, t.compare_with) == (kind.name, "teacher") and t.weight > 0]
+
+
+def headless(stage: str, term: str) -> Problem:
+    """The problem of a stage on a corpus with a term on the head of its teacher, a language model that has none: it
+    would be random."""
+    key, must = f"stages.{stage}", f"have a language-model head for terms.{term}"
+    do = f"name a stage that trains one, as adapt does in recipe=distilbert, or set {key}.terms.{term}.weight=0"
+    return Problem(f"{key}.teacher", "a model without such a head", must, do)
 
 
 def untaught(stage: str, names: list[str]) -> Problem:

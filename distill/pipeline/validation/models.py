@@ -9,6 +9,7 @@ from typing import Any
 
 from distill.compression.pruning.ragged import STEP
 from distill.config import UNITS, Config, Evaluate, Prune, Student, Train, Vocabulary
+from distill.config.feature_kinds import LOGITS, REPLACED
 from distill.config.plan import STATIC, STUDENT, TEACHER, Plan, Step
 from distill.data.encode import separates
 from distill.data.whole_words import can_mask
@@ -18,7 +19,7 @@ from distill.models import families, student, teacher
 from distill.models.families.head import stored_head, stores_rtd_head
 from distill.models.families.record import UNBOUNDED
 from distill.models.student.shape import projects, setting
-from distill.pipeline.train_steps.prepare import finds_replaced, replaced_taught, untaught, uses_head
+from distill.pipeline.train_steps.prepare import finds_replaced, headless, taught_by_head, untaught, uses_head
 from distill.pipeline.validation.memory import too_large
 from distill.runtime import quoting
 
@@ -77,6 +78,7 @@ def problems(models: Models, config: Config, plan: Plan, steps: Sequence[Step], 
             yield from _without_rtd_head(models, config.student, step)
             if any(not families.family_of(each).mlm_head for each in models.configs):
                 break
+            yield from _without_mlm_head(models, step)
     most = [families.max_length(made) for _, made in students if made is not None]
     yield from _too_long(lengths(config, plan, [s for s in steps if s.on_corpus]), longest, most, "")
     # Only for tasks, because a corpus is cut into sequences anyway.
@@ -218,7 +220,7 @@ def _without_rtd_head(models: Models, settings: Student, step: Step) -> Iterator
     except ConfigError:  # which is a problem of the step that builds the student
         return
     weighted = [label for label, term in step.settings.terms.items() if term.weight > 0]
-    alone = weighted if weighted == replaced_taught(step.settings.terms) and step.teacher is TEACHER else []
+    alone = weighted if weighted == taught_by_head(step.settings.terms, REPLACED) and step.teacher is TEACHER else []
     if alone and not all(stores_rtd_head(each.folder) for each in models.teachers):
         yield untaught(step.stage, alone)
     if families.family_of(trained).rtd_head is None:
@@ -230,6 +232,14 @@ def _without_rtd_head(models: Models, settings: Student, step: Step) -> Iterator
             f"be {' or '.join(fit)}, the only type with a head for replaced-token detection in transformers",
             "choose such a model" if given else f"set {quoting.setting('student.family', fit[0])}",
         )
+
+
+def _without_mlm_head(models: Models, step: Step) -> Iterator[Line]:
+    """Whether a step compares with the language-model head of a given teacher that has none."""
+    taught = taught_by_head(step.settings.terms, LOGITS) if step.teacher is TEACHER else []
+    stored = stores_rtd_head if finds_replaced(step.settings) else teacher.stores_mlm_head
+    if taught and not all(stored(each.folder) for each in models.teachers):
+        yield headless(step.stage, taught[0])
 
 
 def same_tokens(first: Any, second: Any) -> bool:

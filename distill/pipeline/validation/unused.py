@@ -22,7 +22,8 @@ def unused(config: Config, overrides: Sequence[str]) -> str | None:
         if key.startswith("stages.") and key.split(".")[1] not in config.pipeline:
             own = [(_last(leaf), value) for leaf, value in values.items() if f"{leaf}.".startswith(f"{key}.")]
             idle += [key] * (not own or any(each not in taken for each in own))
-    return f"{', '.join(idle)}: without effect, as the pipeline is {', '.join(config.pipeline)}" if idle else None
+    because = f"this has no effect, because the pipeline is {', '.join(config.pipeline)}"
+    return f"{', '.join(idle)}: {because}" if idle else None
 
 
 def _last(key: str) -> str:

@@ -9,8 +9,11 @@ import pytest
 from distill.cli.compare.result import sentences
 
 
-def result(p: float | None, ends: list[float] | None, difference: float = 5.0, only: int = 20) -> list[str]:
-    values = {"a": 80.0, "b": 80.0 + difference, "difference": difference, "ci95": ends}
+def result(
+    p: float | None, ends: list[float] | None, difference: float = 5.0, only: int = 20, differing: int = 20
+) -> list[str]:
+    values: dict[str, Any] = {"a": 80.0, "b": 80.0 + difference, "difference": difference, "ci95": ends}
+    values["differing"] = differing
     comparison: dict[str, Any] = {
         "rows": 120,
         "labelled_rows": 120,
@@ -44,6 +47,14 @@ def test_a_difference_is_claimed_where_a_test_detects_it(
 def test_a_test_that_cannot_detect_anything_is_named() -> None:
     assert "cannot detect" in result(0.0625, [0.0, 4.0], only=5)[1]
     assert not any("cannot detect" in line for line in result(0.06, [0.0, 4.0], only=6))
+
+
+def test_a_bootstrap_of_few_differing_rows_detects_nothing() -> None:
+    few, many = (result(None, [1.0, 9.0], differing=rows) for rows in (9, 10))
+    assert few[0].startswith("No difference in pearson was detected")
+    assert "9 rows" in few[1]
+    assert many[0].startswith("The pearson of B is higher than that of A")
+    assert not any("too often" in line for line in (*many, *result(None, [-1.0, 9.0], differing=9)))
 
 
 def test_speed_is_claimed_where_its_interval_is_without_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from distill import config
 from distill.cli import predict
 from distill.config.typed import options_last
 from distill.data.tasks import load_tasks
+from distill.deploy.export.record import located
 from distill.deploy.serve import load
 from distill.errors import UserError
 from distill.models.families.weights import config_of
@@ -105,6 +107,17 @@ def test_the_last_checkpoint_of_a_training_is_named(file: str, tmp_path: Path) -
         (tmp_path / f"checkpoint-{number}" / file).touch()
     with pytest.raises(UserError, match=rf"take its last checkpoint, {tmp_path}/checkpoint-272, or save"):
         config_of(tmp_path)
+
+
+def test_the_snapshot_of_a_cache_is_named(tmp_path: Path) -> None:
+    for place, revision in enumerate(("b2", "a1")):
+        (tmp_path / "snapshots" / revision).mkdir(parents=True)
+        (tmp_path / "snapshots" / revision / "config.json").touch()
+        os.utime(tmp_path / "snapshots" / revision, (place, place))
+    with pytest.raises(UserError, match=rf"take {tmp_path}/snapshots/a1, or save"):
+        config_of(tmp_path)
+    with pytest.raises(UserError, match=rf"take {tmp_path}/snapshots/a1, or choose another"):
+        located(tmp_path)
 
 
 def test_a_file_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,14 @@ def test_a_state_that_is_not_json(tmp_path: Path) -> None:
     rows().save_to_disk(str(tmp_path / "herons"))
     (tmp_path / "herons" / "state.json").write_text("{")
     with pytest.raises(DataError, match=r"must be as Dataset.save_to_disk writes it"):
+        folders.tables(str(tmp_path / "herons"), "tasks.train")
+
+
+def test_a_pipe_in_the_place_of_a_state_is_not_waited_for(tmp_path: Path) -> None:
+    DatasetDict({"train": rows()}).save_to_disk(str(tmp_path / "herons"))
+    (tmp_path / "herons" / "train" / "state.json").unlink()
+    os.mkfifo(tmp_path / "herons" / "train" / "state.json")
+    with pytest.raises(DataError, match=r"state.json: got 'a device or a pipe'; must be as"):
         folders.tables(str(tmp_path / "herons"), "tasks.train")
 
 

@@ -158,6 +158,9 @@ def test_places_that_fit_in_two_units_are_refused() -> None:
         {"start_offset": 5, "end_offset": 9, "label": "LOC"},
         {"start": 5.0, "end": 9.0, "labels": ["LOC"]},
         {"start": 4, "end": 10, "entity": "LOC", "value": "Oslo "},
+        {"char_start": 5, "char_end": 9, "label": "LOC"},
+        {"startPos": 5, "endPos": 9, "label": "LOC"},
+        {"BeginOffset": 5, "EndOffset": 9, "Score": 0.9, "Text": "Oslo", "Type": "LOC"},
     ],
 )
 def test_names_in_spans_and_spaces_at_their_edges(span: dict[str, Any]) -> None:

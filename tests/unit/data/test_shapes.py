@@ -63,6 +63,18 @@ def test_rows_in_one_object(tmp_path: Path) -> None:
     assert content(tmp_path, {"text": "oak", "tags": ["a", "b"]}, "h.json") == [{"text": "oak", "tags": ["a", "b"]}]
 
 
+@pytest.mark.parametrize("sizes", [(3, 1), (2, 2)])
+def test_splits_in_one_object_are_a_column(sizes: tuple[int, int], tmp_path: Path) -> None:
+    splits = dict(zip(("train", "Dev"), (ROWS[: sizes[0]], ROWS[: sizes[1]]), strict=True))
+    expected = [{**row, "split": name} for name, rows in splits.items() for row in rows]
+    assert content(tmp_path, splits) == expected
+    assert "each of its lists is a split" in load(tmp_path / "f.json").notes[0]
+    assert content(tmp_path, {"train": ["oak", "elm"], "test": ["a", "b"]}, "g.json") == [
+        {"train": "oak", "test": "a"},
+        {"train": "elm", "test": "b"},
+    ]
+
+
 @pytest.mark.parametrize(("before", "size"), [(1, 1234), (2, 1234), (3, 1234), (3, 12.5), (2, 1e-30), (3, 1e-30)])
 def test_a_number_of_which_a_part_is_read_is_whole(before: int, size: float, tmp_path: Path) -> None:
     """Text is read in parts of 2^16 characters."""

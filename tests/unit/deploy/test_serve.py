@@ -355,6 +355,21 @@ def test_wrong_texts_are_refused(texts: Any, message: str, folders: Folders) -> 
         model.predict(texts)
 
 
+def test_a_tokenizer_that_panics_is_refused_in_one_line(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the regular expressions of tokenizers do where a pattern backtracks too often in a text."""
+
+    class PanicException(BaseException):
+        pass
+
+    def panics(*arguments: Any) -> None:
+        raise PanicException("Onig: Regex search error: retry-limit-in-match over")
+
+    model = serve.load(copy)
+    monkeypatch.setattr("distill.deploy.serve.model.encode", panics)
+    with pytest.raises(DataError, match=r"a tokenizer that fails on one of the texts \(Onig: .* over\); must"):
+        model.predict(["a"])
+
+
 def test_single_texts_for_a_model_of_pairs_are_refused(copy: Path) -> None:
     model = serve.load(recorded(copy, columns=("q", "s")))
     assert len(model.predict([("boat", "storm"), ["a", "b"]])) == 2  # type: ignore[list-item]

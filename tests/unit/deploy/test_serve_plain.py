@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from distill.deploy import serve
 from distill.errors import DataError, UserError
@@ -39,6 +40,21 @@ def test_probabilities_of_labels_are_those_of_the_pipeline(labels: list[str], tm
     )
     assert found["scores"] == pytest.approx(expected, abs=1e-5)
     assert found["labels"] == [name for name in names if expected[name] > 0.5]
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5])
+def test_a_head_whose_config_does_not_name_its_outputs_has_those_of_its_weights(outputs: int, tmp_path: Path) -> None:
+    """Without their number, transformers takes two."""
+    from transformers import AutoModelForSequenceClassification
+
+    folder = classifier(tmp_path / "model", num_labels=outputs)
+    tiny.change(folder / "config.json", id2label=..., label2id=..., problem_type="multi_label_classification")
+    model = serve.load(folder)
+    assert model.labels == tuple(map(str, range(outputs)))
+    oracle = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=outputs)
+    with torch.no_grad():
+        logits = oracle.eval()(**model.tokenizer([TEXT], return_tensors="pt")).logits
+    assert model.outputs([TEXT]) == pytest.approx(logits.numpy(), abs=1e-5)
 
 
 def test_a_number_is_that_of_the_pipeline_and_one_without_a_problem_is_noted(tmp_path: Path) -> None:

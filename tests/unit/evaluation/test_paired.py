@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from sklearn.metrics import f1_score, recall_score
 
 from distill.cli.compare import page
@@ -79,6 +80,16 @@ def test_interval_is_paired_and_seeded() -> None:
     a = (truth + (np.arange(50) % 4 == 0)) % 3
     assert scores(["accuracy"], a, a, truth)["accuracy"]["ci95"] is None
     assert scores(["accuracy"], a, truth, truth) == scores(["accuracy"], a, truth, truth)
+
+
+def test_units_that_differ_are_counted_as_they_are_drawn() -> None:
+    """The interval of 4 parts on which the same model is right is without 0, where an exact test has a p of 0.125."""
+    truth, parts = np.zeros(200, np.int64), np.arange(200) // 2
+    a = (np.arange(200) < 8).astype(np.int64)
+    alone, together = (scores(["accuracy"], a, truth, truth, of)["accuracy"] for of in (None, parts))
+    assert together["ci95"][0] > 0
+    assert (alone["differing"], together["differing"]) == (8, 4)
+    assert binomtest(4, 4).pvalue == pytest.approx(0.125)
 
 
 def test_agreement_has_wilsons_interval() -> None:

@@ -150,6 +150,18 @@ def test_a_classifier_is_float32_and_has_its_problem_type(tiny_model, tmp_path: 
     assert classes.config.problem_type == "single_label_classification"
 
 
+@pytest.mark.parametrize("kind", ["regression", "reranking", "multi_label", "multiple_choice"])
+def test_an_encoder_of_a_classifier_may_get_a_head_of_one_output(kind: str, tiny_model, tmp_path: Path) -> None:
+    """Two classes without names are not in its config, but their problem is."""
+    tiny_model("bert").save_pretrained(tmp_path)
+    tiny.change(tmp_path / "config.json", problem_type="single_label_classification", id2label=..., label2id=...)
+    task_type = TASK_TYPES[kind]
+    labels = ("urgent",) if task_type.named else ()
+    model = load_for(Task("own", task_type, ("text",), labels, task_type.metrics), tmp_path)
+    assert (model.config.num_labels, model.config.problem_type) == (1, task_type.problem)
+    assert model.classifier.out_features == 1
+
+
 def test_a_stored_classifier_for_other_classes_is_refused(tiny_model, tmp_path: Path) -> None:
     tiny_model("bert", "SequenceClassification", num_labels=3).save_pretrained(tmp_path)
     assert teacher.load_classifier(tmp_path, 3).config.num_labels == 3
@@ -255,6 +267,11 @@ def test_a_folder_without_tokenizer_is_refused(folder: Path, tmp_path: Path) -> 
         file.unlink()
     with pytest.raises(DataError, match="got no tokenizer"):
         teacher.load_tokenizer(bad)
+    shutil.copytree(bad, folder_of_training := tmp_path / "trained", dirs_exist_ok=True)
+    checkpoint = shutil.copytree(bad, folder_of_training / "checkpoint-8")
+    (folder_of_training / "tokenizer.json").touch()
+    with pytest.raises(DataError, match=f"; copy the files of the tokenizer from {folder_of_training}, or save the"):
+        teacher.load_tokenizer(checkpoint)
 
 
 @pytest.mark.parametrize("template", ["single", "pair"])

@@ -253,6 +253,20 @@ def test_models_that_other_code_began_are_not_kept_for_other_runs(tmp_path: Path
     assert not folder.mixed(own)
 
 
+@pytest.mark.parametrize("change", [_precision, _processes])
+def test_models_that_another_number_of_processes_began_are_not_kept(
+    change: Callable[[Keys], Keys], tmp_path: Path
+) -> None:
+    run_folder.claim(tmp_path)
+    run, step = stage(tmp_path, "finetune")
+    run.folder.begin({step.folder: run.without_settings(step)}, [step])
+    (tmp_path / "finetune.state").mkdir()
+    run.folder.begin({step.folder: run.without_settings(step)}, [step])
+    assert not run.folder.mixed(step)
+    run.folder.begin({step.folder: change(run).without_settings(step)}, [step])
+    assert run.folder.mixed(step)
+
+
 def test_models_of_a_corpus_or_transfer_set_that_other_code_made_are_not_kept_for_other_runs(tmp_path: Path) -> None:
     """They are made before the first checkpoint of a training."""
     run_folder.claim(tmp_path)

@@ -90,10 +90,9 @@ def test_learning_rate_follows_from_width_and_cut() -> None:
 
 
 def test_a_teacher_without_a_head_is_refused_with_settings_that_exist() -> None:
-    """Of a stage whose models of targets are one folder deeper."""
-    term: Any = SimpleNamespace(kind=LOGITS, compare_with="teacher")
+    term: Any = SimpleNamespace(features=LOGITS.name, compare_with="teacher", weight=1.0)
     with pytest.raises(ConfigError) as refused:
-        _check_heads("general/2x", {"soft_targets": term})
+        _check_heads("general", {"soft_targets": term})
     (line,) = refused.value.messages
     assert line.startswith("stages.general.teacher: got a model without such a head; must ")
     assert line.endswith("or set stages.general.terms.soft_targets.weight=0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +14,13 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from distill.config import Config, Prune, Teacher, Term, Train, load_config
-from distill.config.plan import resolve
+from distill.config.plan import TEACHER, resolve
 from distill.data.task import Task
 from distill.data.task_types import TASK_TYPES
 from distill.models.student.training import only_used_embeddings
 from distill.pipeline.validation import data, memory, models
 from tests.tiny import config as config_of
+from tests.tiny import save
 from tests.tiny import tokenizer as words
 
 
@@ -157,3 +159,21 @@ def test_a_student_that_keeps_another_end_of_long_texts_is_said() -> None:
     student.truncation_side = "left"
     (line,) = data.other_ends(teacher, student)
     assert line.startswith("student: of texts that are cut it reads the last tokens, and the teacher the first ones")
+
+
+@pytest.mark.parametrize(("head", "refused"), [("", True), ("SequenceClassification", True), ("MaskedLM", False)])
+def test_a_given_teacher_without_a_language_model_head_is_refused_before_anything_is_trained(
+    head: str, refused: bool, tmp_path: Path
+) -> None:
+    folder = str(save(tmp_path, "bert", head))
+    given = models.Models("teacher.name", [models.Model(folder, config_of("bert"), words())], None, None)
+    terms = {"soft_targets": Term(), "labels": Term(compare_with="labels")}
+    for source, settings, lines in (
+        (TEACHER, terms, int(refused)),
+        (TEACHER, {"labels": terms["labels"]}, 0),
+        (None, terms, 0),
+    ):
+        step: Any = SimpleNamespace(stage="general", teacher=source, settings=Train(data="corpus", terms=settings))
+        found = [*map(str, models._without_mlm_head(given, step))]
+        assert len(found) == lines
+        assert all(line.startswith("stages.general.teacher: got a model without such a head; must ") for line in found)

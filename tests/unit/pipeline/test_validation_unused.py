@@ -7,7 +7,7 @@ import pytest
 from distill.config import load_config
 from distill.pipeline.validation.unused import unused
 
-END = ": without effect, as the pipeline is finetune_teacher, quantize, evaluate, export"
+END = ": this has no effect, because the pipeline is finetune_teacher, quantize, evaluate, export"
 
 
 def line(*words: str) -> str | None:
@@ -31,7 +31,7 @@ def test_settings_of_stages_that_are_left_out_are_named(words: list[str], keys: 
 
 def test_a_baseline_takes_some_settings_of_a_stage_that_is_left_out() -> None:
     words = ["recipe=prune", "pipeline=[finetune_teacher,prune,recover_baseline]", "stages.recover.epochs=9"]
-    end = ": without effect, as the pipeline is finetune_teacher, prune, recover_baseline"
+    end = ": this has no effect, because the pipeline is finetune_teacher, prune, recover_baseline"
     assert line(*words, "stages.recover.folds=3") == f"stages.recover.folds{end}"
 
 
@@ -45,5 +45,5 @@ def test_a_value_that_the_recipe_takes_over_is_not_named() -> None:
     words = ["recipe=auto", "pipeline=[finetune_teacher,quantize_teacher]", "stages.quantize.schemes=[onnxruntime]"]
     assert line(*words) is None
     assert line(*words, "stages.quantize_teacher.schemes=[openvino]") == (
-        "stages.quantize.schemes: without effect, as the pipeline is finetune_teacher, quantize_teacher"
+        "stages.quantize.schemes: this has no effect, because the pipeline is finetune_teacher, quantize_teacher"
     )

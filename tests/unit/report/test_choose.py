@@ -482,3 +482,27 @@ def test_a_time_far_below_a_millisecond_is_not_rounded_to_nothing(results: Resul
     runs = only(results)
     assert "(0.040 ms, 22.9 MiB with 8x128)" in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
     assert models_table(runs[0].results).rows[8][6] == "0.040"
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ((0.7, 0.9), "onnxruntime, slower than your model, and the fastest of the variants"),
+        ((0.7, 1.1), " This is no measurable speedup: the interval includes 1."),
+    ],
+)
+def test_a_choice_that_is_no_faster_is_told(results: Results, ends: tuple[float, float], words: str) -> None:
+    for model in results["models"]:
+        if model["speedup"] and model["role"] == "student":
+            model["speedup"] |= {"best_teacher": 0.8, "ci95": list(ends)}
+    runs = only(results)
+    assert words in choice(runs, variants(runs), groups(runs)[0], Ask(93.0))["sentences"][0]
+
+
+def test_the_command_line_tells_where_the_teacher_is_near_chance(
+    results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results |= {"chance": {"rte": {"accuracy": 52.7}}, "near_chance": ["rte"]}
+    write_json(tmp_path / "a" / "results.json", results)
+    assert main([str(tmp_path), "--choose", "retained=93"]) == 0
+    assert "Your model is near chance on rte: a share of that says little." in capsys.readouterr().out
