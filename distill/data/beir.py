@@ -294,7 +294,9 @@ def _added(
     pool = np.setdiff1d(np.arange(len(shown.texts.ids)), themselves[:, 1])
     pool = np.sort(random.choice(pool, POOL, replace=False)) if len(pool) > POOL else pool
     places = dict(zip(reversed(shown.texts.take(pool).to_pylist()), reversed(pool.tolist()), strict=True))
-    places.pop("", None)
+    # The texts of queries may be there under other ids, or under one id for each split.
+    for text in ("", *shown.texts.take(themselves[:, 1]).to_pylist()):
+        places.pop(text, None)
     pool = np.sort(np.fromiter(places.values(), np.int64))
     if not len(pool):
         return np.zeros((0, 2), np.int64)

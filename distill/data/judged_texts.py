@@ -17,6 +17,9 @@ from distill.errors import DataError
 IDS = ("_id", "id")
 """Names of the column of ids."""
 
+_AT_ONCE = 4096
+"""Texts that are compared at once."""
+
 
 @dataclass(frozen=True)
 class Texts:
@@ -30,17 +33,21 @@ class Texts:
     files: str
 
     def rows_of(self, wanted: pa.Array) -> np.ndarray:
-        """[n] the row with each of these ids, which all differ; -1 where there is none. DataError for an id of two
-        rows."""
+        """[n] the row with each of these ids, which all differ; -1 where there is none. Of rows with one id and
+        one text, as where MTEB has a corpus for each split, the first. DataError for an id of two texts."""
         number = pc.fill_null(pc.index_in(self.ids, value_set=wanted), -1).to_numpy()
         given = np.flatnonzero(number >= 0)
-        if len(twice := np.flatnonzero(np.bincount(number[given]) > 1)):
-            raise DataError(
-                f"{self.files}: got two rows with the id {wanted[int(twice[0])].as_py()!r}; must be one for each id; "
-                "remove or rename one"
-            )
         rows = np.full(len(wanted), -1, np.int64)
-        rows[number[given]] = given
+        rows[number[given[::-1]]] = given[::-1]
+        again = given[rows[number[given]] != given]
+        for start in range(0, len(again), _AT_ONCE):
+            part = again[start : start + _AT_ONCE]
+            other = pc.index(pc.not_equal(self.take(part), self.take(rows[number[part]])), True).as_py()
+            if other >= 0:
+                raise DataError(
+                    f"{self.files}: got two rows with the id {self.ids[int(part[other])].as_py()!r}; must be one "
+                    "for each id, or rows of one text; remove or rename one"
+                )
         return rows
 
     def take(self, rows: np.ndarray) -> pa.Array:

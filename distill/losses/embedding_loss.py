@@ -13,6 +13,9 @@ from distill.data.task_types.embedding import EMBEDDING, similarity_rows
 from distill.errors import ConfigError
 from distill.losses.terms import Loss, Term, named
 
+_WIDTHS = ("get_embedding_dimension", "get_sentence_embedding_dimension")
+"""Method of an embedder that returns the number of components of its vectors, and its name before version 6."""
+
 
 class EmbeddingLoss(nn.Module):
     """A weighted sum of terms between an embedder and its teacher, for `SentenceTransformerTrainer`.
@@ -38,7 +41,7 @@ class EmbeddingLoss(nn.Module):
     def __init__(self, student: Any, teacher: Any, terms: Mapping[str, Term | Loss] | Sequence[Term | Loss]) -> None:
         super().__init__()
         for name, model in (("student", student), ("teacher", teacher)):
-            if not hasattr(model, "get_embedding_dimension"):
+            if not any(hasattr(model, each) for each in _WIDTHS):
                 raise ConfigError(
                     f"{name}: got a {type(model).__name__}; must be a SentenceTransformer; load it with "
                     "sentence_transformers.SentenceTransformer"
@@ -55,7 +58,7 @@ class EmbeddingLoss(nn.Module):
                 f"teacher: got a tokenizer in which {token!r} has another number than in the student's; must be the "
                 "same tokenizer; choose another teacher, or use python -m distill"
             )
-        widths = [model.get_embedding_dimension() for model in (student, teacher)]
+        widths = [next(getattr(m, each) for each in _WIDTHS if hasattr(m, each))() for m in (student, teacher)]
         if widths[0] != widths[1] and any(term.kind is VECTORS for term in self.terms.values()):
             raise ConfigError(
                 f"terms: got Vectors for vectors of {widths[0]} and {widths[1]} numbers; must be equally many; leave "

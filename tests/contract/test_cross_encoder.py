@@ -102,10 +102,11 @@ def test_where_the_activation_is_looked_up(files: list[dict[str, Any]], expected
     assert activation(folders) == expected
 
 
-def test_an_old_setting_is_replaced(tmp_path: Path) -> None:
+def test_versions_before_4_find_the_same_activation(tmp_path: Path) -> None:
+    """They read an older setting alone, and take a sigmoid without it."""
     folder = reranker(tmp_path / "model", sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
     configure(folder, IDENTITY)
-    assert "sbert_ce_default_activation_function" not in json.loads((folder / "config.json").read_text())
+    assert json.loads((folder / "config.json").read_text())["sbert_ce_default_activation_function"] == IDENTITY
     check(folder, folder, torch.nn.Identity())
 
 

@@ -18,7 +18,7 @@ from distill.data.vectors import prompts_of
 from distill.deploy.export.record import FILE, located, read
 from distill.errors import ConfigError, reworded
 from distill.models.families.head import SEVERAL, Head, stored_head, without_defaults
-from distill.models.families.record import TEXTS
+from distill.models.families.record import TEXTS, VECTORS
 from distill.models.readable import encodable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ ROUNDS = 15
 
 def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str, bool, Head | None]:
     """The text columns and the columns of choices that an exported folder states, none for another folder; the
-    architecture of its model; whether its outputs are labels with names, not a number; and its head. Errors are about
+    architecture of its model; whether its outputs are labels with names, not numbers; and its head. Errors are about
     B."""
     with _named("B"):
         path = located(folder)
@@ -41,6 +41,7 @@ def columns_of(folder: str | Path) -> tuple[Sequence[str], Sequence[str], str, b
         if record is None:
             head = stored_head(path)
             number = head is not None and head.outputs == 1 and head.problem != SEVERAL
+            number |= head is not None and head.architecture == VECTORS
             return (), (), TEXTS if head is None else head.architecture, not number, head
     kind = record.kind
     head = Head(len(record.labels) or kind.outputs, record.labels, kind.problem, kind.architecture)

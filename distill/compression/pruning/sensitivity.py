@@ -108,14 +108,15 @@ class Subject:
         if then and self.data.task.kind.windowed:
             order = random.permutation(order)
         lessons = [order[at : at + LESSON] for at in range(0, len(order), LESSON)][:then]
-        texts = self._numbered(chosen) if given.any() else None
-        relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(texts[0], texts[1], encoded.labels)
+        # Of all rows: a query may have an answer in a row that is not drawn.
+        texts = self._numbered(train) if given.any() else None
+        relevant = np.zeros(0, np.int64) if texts is None else relevant_pairs(texts[0], texts[1], targets_of(train))
         for rows in lessons if then else self._measured(np.asarray(encoded.lengths)):
             batch, numbers = task_batch(encoded, rows, tokenizer.pad_token_id, tokenizer.padding_side == "left")
             batch["labels"] = self.data.task.kind.loss_targets(encoded.labels[numbers])
             if texts is not None:
-                queries, documents = texts
-                batch["no_negatives"] = no_negatives(queries[numbers], documents[numbers], relevant)
+                queries, documents = (column[drawn[numbers]] for column in texts)
+                batch["no_negatives"] = no_negatives(queries, documents, relevant)
             tensors = {key: torch.from_numpy(value).to(self.model.device) for key, value in batch.items()}
             sampled.append(tensors if given.any() else tensors | {"labels": drawn_labels(self, tensors, generator)})
         return sampled

@@ -118,7 +118,7 @@ def limit_length(folder: Path, longest: int) -> None:
 
 
 def configure(folder: Path, name: str) -> None:
-    """Set the activation in the config of an exported folder, and of each quantized model in it that has one."""
+    """Set the activation in the config of an exported folder, and of each quantized model in it that has one: by both
+    settings, because versions before 4 read the old one alone."""
     for file in sorted(folder.rglob("config.json")):
-        settings = {key: value for key, value in read_json(file).items() if key != OLD_KEY}
-        write_json(file, settings | {SETTINGS: {KEY: name}})
+        write_json(file, read_json(file) | {SETTINGS: {KEY: name}, OLD_KEY: name})

@@ -250,6 +250,16 @@ def test_queries_and_documents_without_labels_follow_the_prompts_too(sources: li
     assert (comparison["kind"], comparison["scores"]) == ("retrieval", None)
 
 
+def test_names_beside_the_relevance_change_nothing(tmp_path: Path) -> None:
+    a, b = embedders(tmp_path)
+    given = [(SENTENCES[n // 4], SENTENCES[n % 8], n % 3 % 2) for n in range(COUNT)]
+    rows: list[dict[str, Any]] = [{"query": query, "document": document, "label": n} for query, document, n in given]
+    named = [row | {"label_text": ("not relevant", "relevant")[row["label"]]} for row in rows]
+    comparison, expected = (compare(a, b, write(tmp_path, each)) for each in (named, rows))
+    assert comparison["kind"] == "retrieval"
+    assert comparison["scores"] == expected["scores"]
+
+
 def test_an_export_reads_after_the_prompts_that_it_was_trained_with(tmp_path: Path) -> None:
     """An embedder for pairs that differ, whose files name two prompts and no default."""
     a, b = embedders(tmp_path)

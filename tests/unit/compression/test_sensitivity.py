@@ -120,8 +120,8 @@ def retriever(folder: Path, count: int = 64, words: int = 1) -> Subject:
 
 
 def test_losses_of_queries_have_the_negatives_of_training(tmp_path: Path) -> None:
-    """Neither other relevant documents of a query, by a row of any batch, nor copies of its own document are
-    negatives."""
+    """Neither other relevant documents of a query, by a row of any batch or one that is not drawn, nor copies of its
+    own document are negatives."""
     subject = retriever(tmp_path)
     kind, parts = subject.data.task.kind, subject.sample(64)
 
@@ -129,9 +129,14 @@ def test_losses_of_queries_have_the_negatives_of_training(tmp_path: Path) -> Non
         ids = part["input_ids"][part["groups"][:, side]]
         return [subject.tokenizer.decode(row, skip_special_tokens=True) for row in ids]
 
+    def read(text: str) -> str:
+        decoded: str = subject.tokenizer.decode(subject.tokenizer(text)["input_ids"], skip_special_tokens=True)
+        return decoded
+
     every = [(texts(part, 0), texts(part, 1), (part["labels"] != MISSING).tolist()) for part in parts]
-    rows = [row for columns in every for row in zip(*columns, strict=True)]
-    answered = {(query, document) for query, document, relevant in rows if relevant}
+    drawn = {row[:2] for columns in every for row in zip(*columns, strict=True) if row[2]}
+    answered = {(read(row["a"]), read(row["b"])) for row in subject.data.train.to_list() if row["label"]}
+    assert drawn < answered
     for part, (queries, documents, relevant) in zip(parts, every, strict=True):
         with torch.no_grad():
             scores, found = kind.on_labels(outputs_of(subject.model, part)), loss_of_kind(kind, subject.model, part)

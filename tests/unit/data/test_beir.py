@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,16 @@ def test_folders_of_parquet_files(judged: str, tmp_path: Path) -> None:
     found = folders.tables(str(as_parquet(tmp_path / "animals", judged)), "tasks.train")
     for split, name in zip(found, SPLITS, strict=True):
         check(found[split].rows.to_pylist(), name)
+
+
+def test_texts_that_each_split_has_again(tmp_path: Path) -> None:
+    """As MTEB publishes data sets of several splits: the rows are those of the texts once."""
+    folder = as_parquet(tmp_path / "animals", "qrels")
+    for name in ("corpus", "queries"):
+        for file in [*(folder / name).iterdir()]:
+            shutil.copy(file, file.with_name(file.name.replace("test", "train")))
+    for split, table in zip(SPLITS, folders.tables(str(folder), "tasks.train").values(), strict=True):
+        check(table.rows.to_pylist(), split)
 
 
 def test_half_of_the_added_documents_share_rare_words(tmp_path: Path) -> None:

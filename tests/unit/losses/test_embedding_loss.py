@@ -97,6 +97,25 @@ def test_a_trainer_of_sentence_transformers_takes_it(pair: tuple[Any, Any], tmp_
     assert all(map(torch.equal, kept, teacher.parameters()))
 
 
+def test_embedders_of_versions_before_6(pair: tuple[Any, Any]) -> None:
+    class Earlier(torch.nn.Module):
+        def __init__(self, model: Any) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, features: dict[str, Any]) -> Any:
+            return self.model(features)
+
+        def get_sentence_embedding_dimension(self) -> int:
+            return int(self.model.get_embedding_dimension())
+
+    student, teacher = map(Earlier, pair)
+    loss = distill.EmbeddingLoss(student, teacher, [terms.Vectors()]).eval()
+    expected = distill.EmbeddingLoss(*pair, [terms.Vectors()]).eval()
+    batch = features(pair[0], "a", "b")
+    assert loss(batch).item() == expected(batch).item()
+
+
 def test_other_terms_and_widths_are_refused(pair: tuple[Any, Any], tmp_path: Path) -> None:
     student, teacher = pair
     with pytest.raises(ConfigError, match="terms: got hidden_mse; must be Vectors, SoftTargets or Logits"):
