@@ -141,7 +141,8 @@ def saturates(flags: Sequence[str]) -> bool:
 
     Without VNNI, an x86 processor adds two products of an unsigned and a signed 8-bit number in signed 16 bits
     (`vpmaddubsw`), which hold at most 32,767 of the possible 2 x 255 x 127. ONNX Runtime's answer is to use 7 bits for
-    weights (`reduce_range`): https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html.
+    weights (`reduce_range`): https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html. NNCF's,
+    for OpenVINO, is the same (`overflow_fix`).
     """
     return "avx2" in flags and not set(VNNI) & set(flags)
 
