@@ -241,9 +241,9 @@ def quantize(
     if not isinstance(model, str | Path):
         model = plain("model", model, headed=True)
     config, keep = config_of(model), listed("keep", keep)
-    none = isinstance(calibration, tuple | list) and not calibration
-    rows = [] if none else list(rows_in(batches_for(config, calibration)))
-    if chosen.calibrated and not rows:
+    batches = [] if isinstance(calibration, tuple | list) and not calibration else batches_for(config, calibration)
+    check_tokens(config, batches if chosen.calibrated else [])
+    if chosen.calibrated and not batches:
         raise ConfigError(f"calibration: got none; must be batches for {scheme}, which measures activations; pass some")
     with atomic.writing(Path(out)) as folder, tempfile.TemporaryDirectory() as temporary:
         own = loaded(Path(model), torch.float32) if isinstance(model, str | Path) else copy.deepcopy(model).float()
@@ -262,7 +262,7 @@ def quantize(
         if chosen.onnx:
             export_onnx(folder, source := Path(temporary) / ONNX)
             onnx_parity(folder, source)
-        MAKE[scheme](source, folder / chosen.file, [*floats_of(own, scheme), *keep], rows)
+        MAKE[scheme](source, folder / chosen.file, [*floats_of(own, scheme), *keep], [*rows_in(batches)])
         earlier.complete(folder)
         if tokenizer is not None:
             given = Path(model) if isinstance(model, str | Path) else None
