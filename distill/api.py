@@ -157,8 +157,7 @@ def prune(
         log: gets a line about each thing that is measured.
 
     Raises:
-        ConfigError: for sizes or a family that cannot be pruned, for neither a size nor a target or for both, and
-            for a target that no shape reaches.
+        ConfigError: for what cannot be pruned or timed, neither a size nor a target or both, and one out of reach.
         DataError: for batches without labels.
     """
     model = plain("model", model)
@@ -170,6 +169,7 @@ def prune(
             f"prune: got {'sizes and a target' if searches else 'neither sizes nor a target'}; must be some of layers, "
             "hidden and ffn, or else some of speedup, latency_ms and size_mib"
         )
+    form = untrained.TORCH if scheme is None else untrained.form_named(scheme)
     collated, full = list(calibration), shape_of(model.config)
     check_sizes(model.config, hidden, ffn, dimensions)
     if ("hidden" in dimensions) if searches else (hidden or full.hidden) < full.hidden:
@@ -201,7 +201,7 @@ def prune(
         shape = shapes[0]
         if searches:
             with _in_arguments("target"):
-                shape = untrained.reached(model, collated, shapes, target, scheme, threads, found, log)
+                shape = untrained.reached(model, collated, shapes, target, form, threads, found, log)
         with _in_arguments("student"):
             small = cut_to(model, found, shape, batches[:half])
             small = with_copied_layers(small, model, found.layers[shape.layers], full.layers)
@@ -241,9 +241,9 @@ def quantize(
     if not isinstance(model, str | Path):
         model = plain("model", model, headed=True)
     config, keep = config_of(model), listed("keep", keep)
-    none = isinstance(calibration, tuple | list) and not calibration
-    rows = [] if none else list(rows_in(batches_for(config, calibration)))
-    if chosen.calibrated and not rows:
+    batches = [] if isinstance(calibration, tuple | list) and not calibration else batches_for(config, calibration)
+    check_tokens(config, batches if chosen.calibrated else [])
+    if chosen.calibrated and not batches:
         raise ConfigError(f"calibration: got none; must be batches for {scheme}, which measures activations; pass some")
     with atomic.writing(Path(out)) as folder, tempfile.TemporaryDirectory() as temporary:
         own = loaded(Path(model), torch.float32) if isinstance(model, str | Path) else copy.deepcopy(model).float()
@@ -262,7 +262,7 @@ def quantize(
         if chosen.onnx:
             export_onnx(folder, source := Path(temporary) / ONNX)
             onnx_parity(folder, source)
-        MAKE[scheme](source, folder / chosen.file, [*floats_of(own, scheme), *keep], rows)
+        MAKE[scheme](source, folder / chosen.file, [*floats_of(own, scheme), *keep], [*rows_in(batches)])
         earlier.complete(folder)
         if tokenizer is not None:
             given = Path(model) if isinstance(model, str | Path) else None

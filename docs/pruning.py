@@ -126,7 +126,8 @@ tested where it is installed.
   scored and timed one row at a time, without padding, as `distill.load` runs it. In bitsandbytes int8 a column with an
   outlier in any row is exact for the whole batch: it is scored in batches of the size at which it is timed, and may be
   slightly less exact on single rows.
-- On x86 processors without VNNI, the weights of ONNX Runtime's files have 7 bits, because products of 8 bits overflow.
+- On x86 processors without VNNI, the weights of ONNX Runtime's and OpenVINO's int8 files have 7 bits, because
+  products of 8 bits overflow.
 - On processors with bfloat16, OpenVINO also runs with what is not quantized in bfloat16 (`int8_bf16`); `int8` has it in
   float32.
 - Static ranges are measured on `stages.quantize.examples` training rows.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from distill.models import families
 from distill.models.families.head import names_of_class
 from distill.models.teacher.load import read_config
 from distill.models.unwrapped import is_parallel, unwrapped
+from distill.runtime import quoting
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LABELS = ("labels", "label", "start_positions", "end_positions")
@@ -125,10 +127,16 @@ def without_autocast(module: Any) -> Any:
 
 
 def scheme_named(name: str) -> Any:
-    """The record of a quantization scheme. Raises ConfigError for an unknown name."""
+    """The record of a quantization scheme. Raises ConfigError for an unknown name, and without a package it needs."""
     if name not in SCHEMES:
         raise ConfigError(f"scheme: got {name}; must be one of {', '.join(SCHEMES)}; choose one")
-    return SCHEMES[name]
+    scheme = SCHEMES[name]
+    if absent := [package for package in scheme.packages if find_spec(package) is None]:
+        raise ConfigError(
+            f"scheme: got {name}; must be one whose packages are installed, and {' and '.join(absent)} is not; run "
+            f"{quoting.install(scheme.extra)}, or choose another"
+        )
+    return scheme
 
 
 def batches_for(config: Any, dataset: Iterable[Mapping[str, Any]]) -> list[Batch]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distill import __version__
+from distill.runtime.cores import LISTED, MOUNTED, groups
 
 if TYPE_CHECKING:
     from distill.runtime.machine import Machine  # which imports torch: reports need only the names of packages
@@ -92,8 +93,8 @@ def hardware(threads: int, gpu: str | None = None) -> dict[str, Any]:
     return machine | {name: _version(name) for name in PACKAGES}
 
 
-def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes of memory and swap that this machine has, or that its container may use (cgroups, version 2 or 1).
+def memory(cgroup: Path = MOUNTED, listed: Path = LISTED) -> int | None:
+    """Bytes of memory and swap that this machine has, or that its container, or its job or service, may use.
 
     None outside Linux: other systems make swap when it is needed.
     """
@@ -102,11 +103,12 @@ def memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     if platform.system() != "Linux":
         return None
     ram, swap = psutil.virtual_memory().total, psutil.swap_memory().total
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # the file is missing, or contains `max`
-            ram = min(ram, int((cgroup / name).read_text()))
-    with suppress(OSError, ValueError):
-        swap = min(swap, int((cgroup / "memory.swap.max").read_text()))
+    for folder in groups("memory", cgroup, listed):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # the file is missing, or contains `max`
+                ram = min(ram, int((folder / name).read_text()))
+        with suppress(OSError, ValueError):
+            swap = min(swap, int((folder / "memory.swap.max").read_text()))
     return int(ram + swap)
 
 
@@ -141,7 +143,8 @@ def saturates(flags: Sequence[str]) -> bool:
 
     Without VNNI, an x86 processor adds two products of an unsigned and a signed 8-bit number in signed 16 bits
     (`vpmaddubsw`), which hold at most 32,767 of the possible 2 x 255 x 127. ONNX Runtime's answer is to use 7 bits for
-    weights (`reduce_range`): https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html.
+    weights (`reduce_range`): https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html. NNCF's,
+    for OpenVINO, is the same (`overflow_fix`).
     """
     return "avx2" in flags and not set(VNNI) & set(flags)
 

@@ -120,6 +120,17 @@ def test_rows_that_a_model_cannot_be_scored_on_are_refused(rows: Any, message: s
         distill.evaluate({"a": model}, rows)
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [([5] * 300, "got a text of 300 tokens; must be at most"), ([5, 10_000], "got token 10000; must be below")],
+)
+def test_a_calibration_of_other_tokens_is_refused(row: list[int], message: str, model: Any, tmp_path: Path) -> None:
+    """Before anything is written. A scheme that measures no activations reads no calibration."""
+    with pytest.raises(DataError, match=message):
+        distill.quantize(model, "onnxruntime_static", out=tmp_path / "a", calibration=[{"input_ids": row}])
+    assert not list(tmp_path.iterdir())
+
+
 def test_one_shape_is_no_list(model: Any) -> None:
     with pytest.raises(ConfigError, match=r"shapes: got \(1, 16\); must be pairs of batch size and tokens"):
         distill.benchmark({"a": model}, shapes=(1, 16))  # type: ignore[arg-type]

@@ -285,7 +285,7 @@ def onnxruntime_dynamic(path: Path, out: Path, keep: Collection[str], rows: Sequ
 
 
 def _seven_bits() -> bool:
-    """Whether ONNX Runtime's weights get 7 bits, because products of 8 bits overflow on this processor."""
+    """Whether weights get 7 bits, because products of 8 bits overflow on this processor."""
     return saturates(cpu_flags())
 
 
@@ -360,12 +360,15 @@ def openvino_int8(path: Path, out: Path, keep: Collection[str], rows: Sequence[A
         operations = {operation.get_friendly_name() for operation in model.get_ops()}
         floats = [node for node in _left_float(path, keep) + _single_rows(path) if node in operations]
         data = nncf.Dataset([shaped(row, inputs) for row in rows])
+        # By default only convolutions get 7 bits, and a BERT is lost: openvinotoolkit/nncf, issue 1498.
+        seven = nncf.AdvancedQuantizationParameters(overflow_fix=nncf.OverflowFix.ENABLE) if _seven_bits() else None
         quantized = nncf.quantize(
             model,
             data,
             model_type=nncf.ModelType.TRANSFORMER,
             subset_size=len(rows),
             ignored_scope=nncf.IgnoredScope(names=floats),
+            advanced_parameters=seven,
         )
         out.mkdir(parents=True, exist_ok=True)
         try:

@@ -74,6 +74,20 @@ def test_memory_is_no_more_than_a_containers_limit(tmp_path: Path) -> None:
     assert versions.memory(tmp_path) == 500_000
 
 
+@pytest.mark.skipif(platform.system() != "Linux", reason="known on Linux alone")
+@pytest.mark.parametrize(
+    ("listed", "folder", "name"),
+    [("0::/job_7/step_0\n", "job_7", "memory.max"), ("5:memory:/job_7\n", "memory/job_7", "memory.limit_in_bytes")],
+)
+def test_memory_is_no_more_than_that_of_a_job(listed: str, folder: str, name: str, tmp_path: Path) -> None:
+    """As SLURM limits it. The training was begun, and the job killed, where a message could have said so."""
+    (tmp_path / "own").write_text(listed)
+    (tmp_path / "groups" / folder).mkdir(parents=True)
+    (tmp_path / "groups" / folder / name).write_text("1000000\n")
+    found = versions.memory(tmp_path / "groups", tmp_path / "own")
+    assert found == 1_000_000 + psutil.swap_memory().total
+
+
 def test_changes_of_a_checkout_change_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for commit, source in ((None, "1"), ("ab", "1"), ("ab", "2"), ("ab-dirty", "1"), ("ab-dirty", "2")):
