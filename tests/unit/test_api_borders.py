@@ -142,6 +142,19 @@ def test_what_cannot_be_timed_is_refused(wrong: dict[str, Any], message: str, mo
         distill.benchmark({"a": model}, **wrong)
 
 
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_the_machine_does_not_have_is_refused(device: str, model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    rows = [{"input_ids": [7, 8, 9], "labels": 1}]
+    for act in (
+        lambda: distill.evaluate({"a": tmp_path}, rows, device=device),
+        lambda: distill.benchmark({"a": tmp_path}, shapes=[(1, 8)], device=device, repeats=1),
+        lambda: distill.load(tmp_path, device=device),
+    ):
+        with pytest.raises(ConfigError, match=rf"^device: got {device}; must be a device that this machine has"):
+            act()
+
+
 def test_a_single_round_has_no_interval(model: Any) -> None:
     rows = distill.benchmark({"a": model, "b": model}, shapes=[(1, 8)], repeats=1)
     assert [row["ci95"] for row in rows] == [None, None]
