@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peft
 import pytest
 import torch
 from accelerate import Accelerator
@@ -89,6 +91,23 @@ def test_compiled_models_are_those_that_they_call(model: Any, tiny_batch: dict[s
     assert student.classifier.weight.grad.abs().sum() > 0
     with pytest.raises(ConfigError, match="student: got a DataParallel; must be the model in it"):
         distill.DistillationLoss(torch.nn.DataParallel(student), model, terms)
+
+
+@pytest.mark.filterwarnings("ignore")  # peft asks transformers for names that it renames
+def test_adapters_that_state_no_task_have_the_head_of_their_base(model: Any, tiny_batch: dict[str, Tensor]) -> None:
+    settings = peft.LoraConfig(target_modules=["query"], init_lora_weights=False)
+    torch.manual_seed(1)
+    adapted = peft.get_peft_model(copy.deepcopy(model), settings).eval()
+    merged = copy.deepcopy(adapted).merge_and_unload().eval()
+    rows = distill.evaluate({"a": merged, "b": adapted}, ROWS)
+    assert rows[0]["scores"] == rows[1]["scores"]
+    terms = [distill.terms.SoftTargets(), distill.terms.Hidden()]
+    loss, _ = distill.DistillationLoss(adapted, model, terms)(tiny_batch)
+    assert loss.item() == pytest.approx(distill.DistillationLoss(merged, model, terms)(tiny_batch)[0].item(), rel=1e-3)
+    loss.backward()
+    trained = {name for name, parameter in adapted.named_parameters() if parameter.grad is not None}
+    assert trained
+    assert all("lora" in name for name in trained)
 
 
 def test_a_teacher_is_another_model(model: Any) -> None:
