@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from distill.models import families
 from distill.models.families.head import names_of_class
 from distill.models.teacher.load import read_config
 from distill.models.unwrapped import is_parallel, unwrapped
+from distill.runtime import quoting
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LABELS = ("labels", "label", "start_positions", "end_positions")
@@ -125,10 +127,16 @@ def without_autocast(module: Any) -> Any:
 
 
 def scheme_named(name: str) -> Any:
-    """The record of a quantization scheme. Raises ConfigError for an unknown name."""
+    """The record of a quantization scheme. ConfigError for an unknown name, and for packages that are not installed."""
     if name not in SCHEMES:
         raise ConfigError(f"scheme: got {name}; must be one of {', '.join(SCHEMES)}; choose one")
-    return SCHEMES[name]
+    scheme = SCHEMES[name]
+    if missing := [package for package in scheme.packages if find_spec(package) is None]:
+        raise ConfigError(
+            f"scheme: got {name}; must be a scheme whose packages are installed, and {' and '.join(missing)} is not; "
+            f"run {quoting.install(scheme.extra)}, or choose another"
+        )
+    return scheme
 
 
 def batches_for(config: Any, dataset: Iterable[Mapping[str, Any]]) -> list[Batch]:
@@ -308,9 +316,17 @@ def random_inputs(configs: Sequence[Any], shapes: Sequence[tuple[int, int]]) -> 
     return {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary, last)] for rows, length in shapes}
 
 
-def check_models(models: Any) -> None:
-    """ConfigError for models without names, and for none."""
+def check_counts(**values: int | None) -> None:
+    """ConfigError for the first of these arguments that is below 1."""
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}: got {value}; must be 1 or more; correct it")
+
+
+def check_models(models: Any, threads: int | None) -> None:
+    """ConfigError for models without names, for none, and for less than one thread."""
     _check_named(models)
+    check_counts(threads=threads)
     if not models:
         raise ConfigError("models: got none; must be at least one; pass {name: model}")
 
@@ -328,6 +344,4 @@ def check_timed(models: Any, texts: Any, repeats: int, threads: int | None, shap
         raise ConfigError(f"shapes: got {shapes!r}; must be pairs of batch size and tokens; write [(8, 128)]")
     if isinstance(texts, str):
         raise ConfigError(f"texts: got {texts!r}; must be a list of texts; write [{texts!r}]")
-    for name, value in (("repeats", repeats), ("threads", threads)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}: got {value}; must be 1 or more; correct it")
+    check_counts(repeats=repeats, threads=threads)

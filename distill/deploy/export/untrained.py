@@ -48,8 +48,10 @@ CALIBRATION = 1
 TORCH = Form("torch", "fp32")
 
 
-def form_named(scheme: str) -> Form:
-    """The form of a quantization scheme. Raises ConfigError for an unknown name."""
+def form_named(scheme: str | None) -> Form:
+    """The form of a quantization scheme; with None torch in float32. Raises ConfigError as `scheme_named`."""
+    if scheme is None:
+        return TORCH
     found = scheme_named(scheme)
     return Form(found.backend, found.scheme, scheme)
 
@@ -350,7 +352,7 @@ def reached(
     collated: Iterable[Mapping[str, Any]],
     shapes: Sequence[Shape],
     target: Target,
-    scheme: str | None,
+    form: Form,
     threads: int | None,
     found: Sensitivity,
     log: Callable[[str], None],
@@ -363,7 +365,7 @@ def reached(
     Raises:
         ConfigError: if no shape meets the target, in the words of its settings.
     """
-    single, form = load_of(target) == SINGLE, TORCH if scheme is None else form_named(scheme)
+    single = load_of(target) == SINGLE
     pad_id = model.config.pad_token_id or 0
     inputs = by_length(batches_of(collated, pad_id), pad_id, 1 if single else TASK_BATCH, TASK_ROWS)
     assert found.losses is not None
