@@ -182,10 +182,10 @@ def prune(
     half = (len(batches) + 1) // 2 if searches else len(batches)
     only = Shape(count, hidden or full.hidden, ffn or full.ffn * (hidden or full.hidden) // full.hidden)
     shapes = candidates(model.config, dimensions, PARTS) if searches else [only]
-    training, modes = model.training, {module: module.training for module in model.modules()}
-    try:
+    training = model.training
+    with in_eval_mode([model]):
         found = measured(
-            model.eval(),
+            model,
             batches[:half],
             lambda: batches[half:] or batches,
             shapes,
@@ -205,9 +205,6 @@ def prune(
         with _in_arguments("student"):
             small = cut_to(model, found, shape, batches[:half])
             small = with_copied_layers(small, model, found.layers[shape.layers], full.layers)
-    finally:
-        for module, mode in modes.items():  # a part may be frozen in another mode
-            module.training = mode
     return small.train(training)
 
 

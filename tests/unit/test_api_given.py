@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoTokenizer
 
 import distill
+from distill.compression.pruning.importance import fisher
 from distill.config import Teacher
 from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
@@ -282,6 +283,15 @@ def test_a_model_that_was_trained_in_16_bits_computes_in_the_type_of_its_weights
         assert logits.tolist() == pytest.approx(expected, abs=1e-6)
     assert vars(model)["forward"] is forward
     assert distill.evaluate({"a": model}, ROWS, metrics=["accuracy"])[0]["scores"] == plain[0]["scores"]
+    seen: list[bool] = []
+
+    def importance(given: Any, *arguments: Any) -> Any:
+        seen.append("forward" in vars(given))
+        return fisher(given, *arguments)
+
+    small = distill.prune(model, ROWS, layers=2, importance=importance)
+    assert seen == ["forward" in vars(small)] == [False]
+    assert vars(model)["forward"] is forward
 
 
 def test_labels_that_were_made_for_the_model_count(model: Any) -> None:
