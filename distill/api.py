@@ -32,6 +32,7 @@ from distill.inference.artifact import (
     batches_for,
     batches_of,
     by_length,
+    check_counts,
     check_models,
     check_timed,
     check_tokens,
@@ -99,9 +100,7 @@ def student(
         check_type(teacher.config, "teacher", 'choose such a model, or one of them as family, with init="random"')
     depth = int(teacher.config.num_hidden_layers)
     sizes = {"hidden_size": hidden, "intermediate_size": ffn, "num_attention_heads": heads}
-    for name, value in (("hidden", hidden), ("ffn", ffn), ("heads", heads)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}: got {value}; must be 1 or more; correct it")
+    check_counts(hidden=hidden, ffn=ffn, heads=heads)
     with _in_arguments("student"):
         kept = numbers_of(depth, max(depth // 2, 1) if layers is None else layers)
         made = from_teacher(teacher, kept, init=init, seed=seed, dropout=dropout, family=family, sizes=sizes)
@@ -157,11 +156,14 @@ def prune(
         log: gets a line about each thing that is measured.
 
     Raises:
-        ConfigError: for what cannot be pruned or timed, neither a size nor a target or both, and one out of reach.
+        ConfigError: for sizes or a family that cannot be pruned, for neither a size nor a target or for both, for a
+            scheme that cannot be made here, and for a target that no shape reaches.
         DataError: for batches without labels.
     """
     model = plain("model", model)
     check_type(model.config, "model")
+    check_counts(threads=threads)
+    form = untrained.form_named(scheme)
     target = Target(speedup=speedup, latency_ms=latency_ms, size_mib=size_mib)
     searches = not speedup is latency_ms is size_mib is None
     if searches != (layers is hidden is ffn is None):
@@ -169,7 +171,6 @@ def prune(
             f"prune: got {'sizes and a target' if searches else 'neither sizes nor a target'}; must be some of layers, "
             "hidden and ffn, or else some of speedup, latency_ms and size_mib"
         )
-    form = untrained.TORCH if scheme is None else untrained.form_named(scheme)
     collated, full = list(calibration), shape_of(model.config)
     check_sizes(model.config, hidden, ffn, dimensions)
     if ("hidden" in dimensions) if searches else (hidden or full.hidden) < full.hidden:
@@ -179,13 +180,12 @@ def prune(
         kept = None if layers is None or is_count(layers) else numbers_of(full.layers, layers)
         count = len(kept or numbers_of(full.layers, full.layers if layers is None else layers))
     half = (len(batches) + 1) // 2 if searches else len(batches)
-    shapes = [Shape(count, hidden or full.hidden, ffn or full.ffn * (hidden or full.hidden) // full.hidden)]
-    if searches:
-        shapes = candidates(model.config, dimensions, PARTS)
-    training, modes = model.training, {module: module.training for module in model.modules()}
-    try:
+    only = Shape(count, hidden or full.hidden, ffn or full.ffn * (hidden or full.hidden) // full.hidden)
+    shapes = candidates(model.config, dimensions, PARTS) if searches else [only]
+    training = model.training
+    with in_eval_mode([model]):
         found = measured(
-            model.eval(),
+            model,
             batches[:half],
             lambda: batches[half:] or batches,
             shapes,
@@ -205,9 +205,6 @@ def prune(
         with _in_arguments("student"):
             small = cut_to(model, found, shape, batches[:half])
             small = with_copied_layers(small, model, found.layers[shape.layers], full.layers)
-    finally:
-        for module, mode in modes.items():  # a part may be frozen in another mode
-            module.training = mode
     return small.train(training)
 
 
@@ -234,7 +231,7 @@ def quantize(
         keep: names of modules that stay in float, besides the head and the pooler.
 
     Raises:
-        ConfigError: for an unknown scheme, and for no calibration where the scheme needs it.
+        ConfigError: for an unknown scheme, or one that is not installed, and for no calibration where it needs some.
         UserError: for a folder `out` with files, and for a model that its saved folder or ONNX file is not.
     """
     chosen = scheme_named(scheme)
@@ -366,7 +363,7 @@ def evaluate(
         ConfigError: for a model without a head of such a task, and for metrics of another kind of task.
         DataError: for a data set without labels, or with labels that the model does not have.
     """
-    check_models(models)
+    check_models(models, threads)
     first = next(iter(models.values()))
     metrics = None if metrics is None else listed("metrics", metrics)
     task = task_of(first, metrics)

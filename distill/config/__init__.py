@@ -175,14 +175,15 @@ def load_config(overrides: list[str] | str) -> Config:
     from hydra import compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
 
-    from distill.config import bounds
+    from distill.config import bounds, hydra_hooks
 
     if "schema.yaml" not in ConfigStore.instance().repo:
         register()
     overrides = words([overrides] if isinstance(overrides, str) else overrides)
     conf = str(folder("conf").resolve())
-    with bounds.guarded(Config), bounds.composing(), initialize_config_dir(conf, version_base="1.3"):
-        composed = compose("config", overrides=overrides)
+    with hydra_hooks.apart(), bounds.guarded(Config), bounds.composing():
+        with initialize_config_dir(conf, version_base="1.3"):
+            composed = compose("config", overrides=overrides)
     bounds.check_expanded(composed)
     return resolved(composed, overrides)
 

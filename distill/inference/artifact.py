@@ -133,7 +133,7 @@ def scheme_named(name: str) -> Any:
     scheme = SCHEMES[name]
     if absent := [package for package in scheme.packages if find_spec(package) is None]:
         raise ConfigError(
-            f"scheme: got {name}; must be one whose packages are installed, and {' and '.join(absent)} is not; run "
+            f"scheme: got {name}; must be a scheme whose packages are installed, and {' and '.join(absent)} is not; run "
             f"{quoting.install(scheme.extra)}, or choose another"
         )
     return scheme
@@ -316,9 +316,17 @@ def random_inputs(configs: Sequence[Any], shapes: Sequence[tuple[int, int]]) -> 
     return {f"{rows}x{length}": [latency.synthetic((rows, length), vocabulary, last)] for rows, length in shapes}
 
 
-def check_models(models: Any) -> None:
-    """ConfigError for models without names, and for none."""
+def check_counts(**values: int | None) -> None:
+    """ConfigError for the first of these arguments that is below 1."""
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}: got {value}; must be 1 or more; correct it")
+
+
+def check_models(models: Any, threads: int | None) -> None:
+    """ConfigError for models without names, for none, and for less than one thread."""
     _check_named(models)
+    check_counts(threads=threads)
     if not models:
         raise ConfigError("models: got none; must be at least one; pass {name: model}")
 
@@ -336,6 +344,4 @@ def check_timed(models: Any, texts: Any, repeats: int, threads: int | None, shap
         raise ConfigError(f"shapes: got {shapes!r}; must be pairs of batch size and tokens; write [(8, 128)]")
     if isinstance(texts, str):
         raise ConfigError(f"texts: got {texts!r}; must be a list of texts; write [{texts!r}]")
-    for name, value in (("repeats", repeats), ("threads", threads)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name}: got {value}; must be 1 or more; correct it")
+    check_counts(repeats=repeats, threads=threads)

@@ -18,6 +18,7 @@ import numpy as np
 
 from distill.config.backends import BACKENDS, Backend
 from distill.config.schemes import COMPILED, SCHEMES
+from distill.errors import ConfigError
 from distill.inference.mixture import average
 from distill.runtime import outside
 
@@ -56,13 +57,29 @@ def quantized_folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys(schemes))
 
 
+def check_device(device: str) -> None:
+    """Raise ConfigError for a device of torch that this machine does not have."""
+    import torch
+
+    wanted = "must be a device that this machine has; choose cpu"
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"device: got {device}; {wanted}") from error
+    if found.type == "cuda" and not (torch.cuda.is_available() and (found.index or 0) < torch.cuda.device_count()):
+        raise ConfigError(f"device: got {device}; {wanted}")
+
+
 def torch_runner(name: str, folder: Path | str, *, scheme: str, device: str, threads: int) -> Runner:
     """A sequence classifier, loaded by `load_whole`.
 
     scheme: fp32 (strict float32), tf32 (matrix products of a GPU in TF32), bf16 and fp16 (weights too), int8 or nf4 (a
     folder of a quantizer that transformers supports: bitsandbytes, torchao). Any of them with the suffix `COMPILED` is
     compiled by torch.compile when it is first called, for any batch size and length.
+
+    ConfigError for a device that this machine does not have.
     """
+    check_device(device)
     # bitsandbytes logs, for every layer and call, that it casts the input.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 

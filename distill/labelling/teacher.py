@@ -18,6 +18,7 @@ from distill.deploy import serve
 from distill.deploy.serve.model import Model
 from distill.errors import ConfigError, DataError, UserError, reason
 from distill.inference.predict import predict, window_logits
+from distill.inference.runners import check_device
 from distill.inference.runners import load as load_runner
 from distill.labelling.options import Options
 from distill.labelling.plan import Columns, Plan, Unit
@@ -41,8 +42,6 @@ def loaded(folder: Path, options: Options, known: Plan | None, say: Callable[[st
         ConfigError: for a folder of several heads, and for a model whose outputs cannot be soft labels.
     """
     if options.device != "cpu":
-        from distill.deploy.serve.whole import check_device  # which needs torch
-
         check_device(options.device)
     backend: str | None = options.backend or (known.backend if known else None)
     scheme: str | None = options.scheme or (known.scheme if known else None)

@@ -148,8 +148,9 @@ class DistillationTrainer(Trainer):
         return (loss, {}) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *arguments: Any, **settings: Any) -> None:
-        """Log `logs` and the mean of each term since the last call."""
+        """Log `logs` and the mean of each term since the last call, beside what the Trainer logs by the same name."""
         if "loss" in logs and self._batches:
-            logs |= {name: value.item() / self._batches for name, value in self._sums.items()}
+            means = {name: value.item() / self._batches for name, value in self._sums.items()}
+            logs |= {f"term_{name}" if name in logs else name: mean for name, mean in means.items()}
             self._sums, self._batches = {}, 0
         super().log(logs, *arguments, **settings)

@@ -20,7 +20,6 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 import distill
 from distill.compression.pruning.prune import everything, pruned
 from distill.errors import ConfigError, DataError, UserError
-from distill.inference import artifact
 from distill.models import families
 from tests import tiny
 
@@ -218,26 +217,6 @@ def test_what_cannot_be_pruned_is_refused(teacher: Any, batches: list[dict[str, 
         ): "size_mib: got 1e-06; must be",
     }
     assert {line: line.startswith(start) for line, start in lines.items()} == dict.fromkeys(lines, True)
-
-
-def test_a_scheme_without_its_packages_is_refused_before_anything_is_measured(
-    teacher: Any, batches: list[dict[str, Tensor]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a machine without the extra. The loss of the model was measured for minutes before its absence showed."""
-    monkeypatch.setattr(artifact, "find_spec", lambda name: None if name == "nncf" else name)
-    said: list[str] = []
-    acts = (
-        lambda: distill.prune(teacher, batches, speedup=2, scheme="openvino", log=said.append),
-        lambda: distill.quantize(teacher, "openvino", out=tmp_path / "a", calibration=batches),
-    )
-    for act in acts:
-        message = refused(ConfigError, act)
-        assert message.startswith(
-            "scheme: got openvino; must be one whose packages are installed, and nncf is not; run "
-        )
-    assert refused(ConfigError, lambda: distill.prune(teacher, batches, speedup=2, scheme="int3", log=said.append))
-    assert not said
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import distill
 from distill.compression.quantization.quantize import MAKE
 from distill.deploy import serve
 from distill.errors import ConfigError, DataError
+from distill.inference import artifact
 from distill.inference.artifact import in_eval_mode
 from tests import tiny
 
@@ -140,6 +141,39 @@ def folder_of_three(classifier: Any) -> Path:
 def test_what_cannot_be_timed_is_refused(wrong: dict[str, Any], message: str, model: Any) -> None:
     with pytest.raises(ConfigError, match=message):
         distill.benchmark({"a": model}, **wrong)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_the_machine_does_not_have_is_refused(device: str, model: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    rows = [{"input_ids": [7, 8, 9], "labels": 1}]
+    for act in (
+        lambda: distill.evaluate({"a": tmp_path}, rows, device=device),
+        lambda: distill.benchmark({"a": tmp_path}, shapes=[(1, 8)], device=device, repeats=1),
+        lambda: distill.load(tmp_path, device=device),
+    ):
+        with pytest.raises(ConfigError, match=rf"^device: got {device}; must be a device that this machine has"):
+            act()
+
+
+def test_what_cannot_be_timed_here_is_refused_before_anything_is_measured(
+    model: Any, tiny_batch: dict[str, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact, "find_spec", lambda name: None if name == "nncf" else name)
+    measured: list[str] = []
+    absent = "^scheme: got openvino; must be a scheme whose packages are installed, and nncf is not; run pip install "
+    for wrong, message in (
+        ({"threads": -1}, "^threads: got -1; must be 1 or more"),
+        ({"scheme": "int3"}, "^scheme: got int3; must be one of"),
+        ({"scheme": "openvino"}, absent),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            distill.prune(model, [tiny_batch] * 4, speedup=1.1, log=measured.append, **wrong)
+    with pytest.raises(ConfigError, match=absent):
+        distill.quantize(model, "openvino", out=tmp_path / "a", calibration=[tiny_batch])
+    with pytest.raises(ConfigError, match=r"^threads: got -1; must be 1 or more"):
+        distill.evaluate({"a": model}, [tiny_batch], threads=-1)
+    assert not measured
 
 
 def test_a_single_round_has_no_interval(model: Any) -> None:

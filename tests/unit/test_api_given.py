@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peft
 import pytest
 import torch
 from accelerate import Accelerator
@@ -19,6 +21,7 @@ from torch import Tensor
 from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoTokenizer
 
 import distill
+from distill.compression.pruning.importance import fisher
 from distill.config import Teacher
 from distill.data.task_types import TASK_TYPES
 from distill.deploy.export import record
@@ -89,6 +92,23 @@ def test_compiled_models_are_those_that_they_call(model: Any, tiny_batch: dict[s
     assert student.classifier.weight.grad.abs().sum() > 0
     with pytest.raises(ConfigError, match="student: got a DataParallel; must be the model in it"):
         distill.DistillationLoss(torch.nn.DataParallel(student), model, terms)
+
+
+@pytest.mark.filterwarnings("ignore")  # peft asks transformers for names that it renames
+def test_adapters_that_state_no_task_have_the_head_of_their_base(model: Any, tiny_batch: dict[str, Tensor]) -> None:
+    settings = peft.LoraConfig(target_modules=["query"], init_lora_weights=False)
+    torch.manual_seed(1)
+    adapted = peft.get_peft_model(copy.deepcopy(model), settings).eval()
+    merged = copy.deepcopy(adapted).merge_and_unload().eval()
+    rows = distill.evaluate({"a": merged, "b": adapted}, ROWS)
+    assert rows[0]["scores"] == rows[1]["scores"]
+    terms = [distill.terms.SoftTargets(), distill.terms.Hidden()]
+    loss, _ = distill.DistillationLoss(adapted, model, terms)(tiny_batch)
+    assert loss.item() == pytest.approx(distill.DistillationLoss(merged, model, terms)(tiny_batch)[0].item(), rel=1e-3)
+    loss.backward()
+    trained = {name for name, parameter in adapted.named_parameters() if parameter.grad is not None}
+    assert trained
+    assert all("lora" in name for name in trained)
 
 
 def test_a_teacher_is_another_model(model: Any) -> None:
@@ -274,6 +294,15 @@ def test_a_model_that_was_trained_in_16_bits_computes_in_the_type_of_its_weights
         assert logits.tolist() == pytest.approx(expected, abs=1e-6)
     assert vars(model)["forward"] is forward
     assert distill.evaluate({"a": model}, ROWS, metrics=["accuracy"])[0]["scores"] == plain[0]["scores"]
+    seen: list[bool] = []
+
+    def importance(given: Any, *arguments: Any) -> Any:
+        seen.append("forward" in vars(given))
+        return fisher(given, *arguments)
+
+    small = distill.prune(model, ROWS, layers=2, importance=importance)
+    assert seen == ["forward" in vars(small)] == [False]
+    assert vars(model)["forward"] is forward
 
 
 def test_labels_that_were_made_for_the_model_count(model: Any) -> None:

@@ -389,3 +389,13 @@ def test_an_embedder_with_other_tokens_is_refused_and_a_teacher_has_no_dropout()
     teacher.train()
     torch.testing.assert_close(loss(batch), first)
     assert Trainer
+
+
+def test_a_term_that_is_called_loss_is_logged_beside_the_loss(tmp_path: Path) -> None:
+    def loss(ours: Tensor, theirs: Tensor) -> Tensor:
+        return (ours - theirs).abs().mean(-1)
+
+    wanted = [loss, terms.Supervised(weight=0.5)]
+    trainer = trained(tmp_path, classifier(num_labels=3), classifier(num_labels=3, seed=1), wanted, ROWS, max_steps=1)
+    first = trainer.state.log_history[0]
+    assert first["loss"] == pytest.approx(first["term_loss"] + 0.5 * first["supervised"], rel=1e-3)

@@ -48,8 +48,10 @@ CALIBRATION = 1
 TORCH = Form("torch", "fp32")
 
 
-def form_named(scheme: str) -> Form:
-    """The form of a quantization scheme. Raises ConfigError as from `scheme_named`."""
+def form_named(scheme: str | None) -> Form:
+    """The form of a quantization scheme; with None torch in float32. Raises ConfigError as `scheme_named`."""
+    if scheme is None:
+        return TORCH
     found = scheme_named(scheme)
     return Form(found.backend, found.scheme, scheme)
 

@@ -27,7 +27,7 @@ from distill.deploy.serve import tokens, unchanged
 from distill.deploy.serve.heads import Head, Heads
 from distill.deploy.serve.model import Model
 from distill.errors import ConfigError, DataError, printable
-from distill.inference.runners import FLOATS, Batch, Run, by_row
+from distill.inference.runners import FLOATS, Batch, Run, by_row, check_device
 from distill.inference.runners import load as load_runner
 from distill.models.families import sentence, vectors
 from distill.models.families.weights import check_artifact, tensors_of
@@ -88,7 +88,8 @@ def load(
     """
     folder = located(folder)
     if device != "cpu":
-        _whole(folder).check_device(device)
+        with _needing(folder):
+            check_device(device)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: got {threads}; must be at least 1; correct it")
     if load is not None and load not in LOADS:

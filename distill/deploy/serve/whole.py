@@ -25,19 +25,6 @@ TORCH = Entry("torch", "fp32", ".")
 """The artifact of a folder without a record."""
 
 
-def check_device(device: str) -> None:
-    """Raise ConfigError for a device that this machine does not have."""
-    import torch
-
-    wanted = "must be a device that this machine has; choose cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise ConfigError(f"device: got {device}; {wanted}") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device: got {device}; {wanted}")
-
-
 def tokenizer(folder: Path, config: Any) -> Any:
     """The tokenizer of a folder, which pads on the side that the model's family needs, whatever was stored."""
     found = teacher.load_tokenizer(folder)

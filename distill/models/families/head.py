@@ -105,8 +105,10 @@ def architecture_of(names: Sequence[Any] | None) -> str | None:
 
 
 def names_of_class(model: Any) -> list[str]:
-    """Names of a model's class and of those that it extends, which `architecture_of` takes."""
-    return [each.__name__ for each in type(model).__mro__]
+    """Names of a model's class and of those that it extends, which `architecture_of` takes. A model with adapters has
+    those of its base: peft's own class tells the head only where the adapter states its task."""
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return [each.__name__ for each in type(base).__mro__]
 
 
 def architecture_in(folder: str | Path) -> str | None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hydra
+import pytest
+from hydra import version
+from hydra.core.utils import JobRuntime
 
 import distill
-from distill.config import hydra_hooks
+from distill.config import hydra_hooks, load_config
 from distill.pipeline.validation.hydra import CALLED
 
 CHECKED = "1.3.8"
@@ -38,3 +42,22 @@ def test_no_other_module_imports_from_inside_of_hydra() -> None:
     files = Path(distill.__file__).parent.rglob("*.py")
     imports = re.compile(r"^\s*(from|import) hydra\._internal", re.MULTILINE)
     assert {file.name for file in files if imports.search(file.read_text(encoding="utf-8"))} == {"hydra_hooks.py"}
+
+
+@pytest.mark.usefixtures("real_compose")
+def test_a_program_that_initialized_hydra_composes_settings_too(tmp_path: Path) -> None:
+    """As a notebook, or a function of `hydra.main`, which then goes on with its own."""
+    (tmp_path / "own.yaml").write_text("size: 3\n")
+    with hydra.initialize_config_dir(str(tmp_path), job_name="own", version_base="1.2"):
+        assert load_config(["recipe=distilbert", "seed=7"]).seed == 7
+        with pytest.raises(Exception, match="no_such_setting"):
+            load_config(["recipe=distilbert", "no_such_setting=7"])
+        assert hydra.compose("own").size == 3
+        assert (str(version.getbase()), JobRuntime.instance().get("name")) == ("1.2", "own")
+
+
+@pytest.mark.usefixtures("real_compose")
+def test_threads_compose_settings_in_turns() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        found = [*pool.map(lambda seed: load_config(["recipe=distilbert", f"seed={seed}"]).seed, range(2))]
+    assert found == [0, 1]
