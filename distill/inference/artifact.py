@@ -133,8 +133,8 @@ def scheme_named(name: str) -> Any:
     scheme = SCHEMES[name]
     if absent := [package for package in scheme.packages if find_spec(package) is None]:
         raise ConfigError(
-            f"scheme: got {name}; must be a scheme whose packages are installed, and {' and '.join(absent)} is not; run "
-            f"{quoting.install(scheme.extra)}, or choose another"
+            f"scheme: got {name}; must be a scheme whose packages are installed, and {' and '.join(absent)} is not; "
+            f"run {quoting.install(scheme.extra)}, or choose another"
         )
     return scheme
 
