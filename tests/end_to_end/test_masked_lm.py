@@ -31,12 +31,13 @@ def test_rows_are_made_again_with_another_model(
     run: Any, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[Any] = []
+    forget_given = RunFolder.forget_given
 
     def finish(folder: RunFolder) -> None:
         kept.append(atomic.read_json(folder.path / TRANSFER / "rows" / "rows.json"))
-        folder.forget_given()
+        forget_given(folder)
 
-    monkeypatch.setattr(RunFolder, "finish", finish)
+    monkeypatch.setattr(RunFolder, "forget_given", finish)
     run(tmp_path, "prune", *given)
     printed = capsys.readouterr().out
     assert ". transfer.masked_lm predicted" in printed
