@@ -113,7 +113,9 @@ def _outputs_of(path: str | Path, config: Mapping[str, Any], claimed: bool) -> d
     names = config.get("id2label")
     if isinstance(names, Mapping) and names:
         return {"num_labels": len(names)} if "num_labels" in config else {}
-    if not claimed or "num_labels" in config or architecture_of(class_names(config)) not in (TEXTS, TOKENS):
+    if not claimed or "num_labels" in config or quantizer_of(config) is not None:  # whose weights may have other names
+        return {}
+    if architecture_of(class_names(config)) not in (TEXTS, TOKENS):
         return {}
     head = stored_head(path)
     return {} if head is None or head.architecture == VECTORS else {"num_labels": head.outputs}

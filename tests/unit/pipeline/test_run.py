@@ -47,6 +47,7 @@ class Run:
             device=SimpleNamespace(type="cpu"),
             precision="fp32",
             fast_float32=True,
+            accelerator=SimpleNamespace(num_processes=1),
         )
         self.keys = Keys(Config(), self.plan, machine, self.folder, {}, None, lambda name: self.given[name])
 

@@ -37,7 +37,7 @@ class Run:
         self.machine = SimpleNamespace(
             main=True, log=self.said.append, device=torch.device("cpu"), threads=threads, shared_threads=2, precision=""
         )
-        self.machine.fast_float32 = True
+        self.machine.fast_float32, self.machine.accelerator = True, SimpleNamespace(num_processes=1)
         self.epochs: dict[str, float] = {}
         train = Dataset.from_dict({"row": list(range(rows))})
         task = SimpleNamespace(train=train, encoded=lambda rows, *_: SimpleNamespace(lengths=[TOKENS] * len(rows)))
