@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data.task_types import TASK_TYPES, TaskType
+from distill.data.task_types.multi_label import split
 from distill.data.task_types.numerals import decimal_commas, is_code, verdicts_as_numbers, with_points
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.sets import is_joined
@@ -109,9 +110,10 @@ def _check_words(table: pa.Table, head: Head | None, stated: Stated) -> None:
 def _check_repeated(column: pa.ChunkedArray, stated: Stated) -> None:
     """Raise ConfigError if most lists have a label twice, as no set has. Lists of a 0 or 1 for each label may."""
     rows = [row for row in column.to_pylist() if row]
+    labels = [split(row) or [] for row in rows]  # without the empty values that fill up lists of one length
     several = len({*map(len, rows)}) > 1
-    by_place = not several and (not is_text(column.type.value_type) or {*chain.from_iterable(rows)} <= _BITS)
-    if not by_place and sum(len({*row}) < len(row) for row in rows) > MOST_REPEATED * len(rows):
+    by_place = not several and (not is_text(column.type.value_type) or {*chain.from_iterable(labels)} <= _BITS)
+    if not by_place and sum(len({*each}) < len(each) for each in labels) > MOST_REPEATED * len(rows):
         raise stated.ambiguous(
             "lists of which most have a label twice",
             "they may be tags of words, or the labels of several people, as no set has a label twice",

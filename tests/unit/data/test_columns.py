@@ -70,6 +70,13 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     "lists": (
         {"text": SUBJECTS, "tags": cycle(["a"], ["a", "b"], [])}, (("text",), ("tags",), "multi_label"),
     ),
+    "lists that are filled up": (
+        {"text": SUBJECTS, "tags": cycle(["a", "", ""], ["a", "b", ""], ["", "", ""])},
+        (("text",), ("tags",), "multi_label"),
+    ),
+    "lists that nulls fill up": (
+        {"text": SUBJECTS, "tags": cycle(["a", None, None], ["b", None, None])}, (("text",), ("tags",), "multi_label"),
+    ),
     "a 0 or 1 for each label": (
         {"text": SUBJECTS, "tags": cycle([1, 0, 1], [0, 0, 0])}, (("text",), ("tags",), "multi_label"),
     ),
