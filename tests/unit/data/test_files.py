@@ -376,9 +376,14 @@ def test_json_keys_may_be_missing_and_numbers_become_floats(tmp_path: Path) -> N
 def test_nan_in_json_is_no_value(tmp_path: Path) -> None:
     """Python writes it, and pandas has it in place of a missing text too."""
     rows = [{"a": 1.5, "b": "x", "c": [0.5]}, {"a": np.nan, "b": np.nan, "c": [np.nan]}]
-    for name, content in (("f.jsonl", "\n".join(map(json.dumps, rows))), ("f.json", json.dumps(rows))):
+    columns = {name: [row[name] for row in rows] for name in "abc"}
+    contents = {"f.jsonl": "\n".join(map(json.dumps, rows)), "f.json": json.dumps(rows), "g.json": json.dumps(columns)}
+    for name, content in contents.items():
         table = load(write(tmp_path / name, content.encode())).rows
         assert table.to_pylist() == [rows[0], {"a": None, "b": None, "c": [None]}]
+    # In an object it stays, as in parquet: a probability that is left out would be 0.
+    objects = load(write(tmp_path / "h.jsonl", b'{"a": {"x": 0.5}}\n{"a": {"x": NaN}}\n')).rows["a"]
+    assert np.isnan(objects.to_pylist()[1]["x"])
 
 
 def test_types_of_json_are_those_of_all_rows(tmp_path: Path) -> None:
