@@ -102,6 +102,14 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
         )
         for name in ("text", "content", "doc", "answer")
     },
+    "a query, a text and more about it": (
+        {"query": cycle("a", "b", "c"), "text": SUBJECTS, "context": TITLES, "relevance": BITS},
+        (("query", "text"), ("relevance",), "reranking"),
+    ),
+    "a text, and where it is from": (
+        {"text": SUBJECTS, "query": cycle("a", "b", "c"), "context": TITLES, "sentiment": BITS},
+        (("text",), ("sentiment",), "classification"),
+    ),
     "verdicts on a context": (
         {"question": TITLES, "context": [f"{text} we know" for text in SUBJECTS], "answer": cycle("yes", "no")},
         (("question", "context"), ("answer",), "classification"),
