@@ -42,7 +42,7 @@ MOST_REPEATED = 0.5
 _SAMPLE = 10_000
 """Rows whose words are counted."""
 
-_WITH_UNIT = re.compile(r"([+-]?\d+(?:[.,]\d+)?)(\s*[^\d\s.,].*)")
+_WITH_UNIT = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*([^\d\s.,].*)")
 """A number and what is behind it, as in `85%`, `7.5/10` and `4.5 out of 5 stars`."""
 
 _BITS = frozenset(("0", "1", "true", "false"))
@@ -243,14 +243,14 @@ def _check_units(column: pa.ChunkedArray, stated: Stated) -> None:
     """Raise ConfigError for numbers with the same text behind each, which would be a regression without it."""
     if not is_text(column.type):
         return
-    found = [_WITH_UNIT.fullmatch(value) for value in distinct(names(without_numbers(column)))]
+    values = distinct(names(without_numbers(column)))
+    found = [_WITH_UNIT.fullmatch(value) for value in values]
     numbers = [match[1] for match in found if match is not None]
     units = {None if match is None else match[2] for match in found}
     if len(units) != 1 or not numbers or not _is_number(pa.chunked_array([numbers]), stated):
         return
-    unit = str(next(iter(units)))
     raise stated.ambiguous(
-        repr(f"{numbers[0]}{unit}"),
+        repr(values[0]),
         f"it may be the number {numbers[0]}, or the name of a class",
-        f"write the numbers without {unit.strip()!r}, or set {setting(f'{stated.key}.kind', 'classification')}",
+        f"write the numbers without {units.pop()!r}, or set {setting(f'{stated.key}.kind', 'classification')}",
     )

@@ -281,7 +281,7 @@ WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
         for number, values in {
             "0": [f"{i}%" for i in range(COUNT)],
             "7.5": ["7.5/10", "8/10", "9/10"],
-            "3,5": ["3,5 %", "4 %"],
+            "3,5": ["3,5 %", "4%"],
             "4.5": ["4.5 out of 5 stars", "", "3.0 out of 5 stars"],
         }.items()
     },
