@@ -37,12 +37,14 @@ FOREIGN = (
     (b"\x00\x00\xfe\xff", "UTF-32 text", "save it as UTF-8"),
     (b"\xff\xfe", "UTF-16 text", "save it as UTF-8"),
     (b"\xfe\xff", "UTF-16 text", "save it as UTF-8"),
+)
+"""First bytes of a file that is not UTF-8 text -> content, and how to get text of it."""
+IN_PLACE = (
     (b"version https://git-lfs", "a pointer of Git LFS", "run git lfs pull in its clone"),
     (b"<!doctype html", "a web page", "download the file itself"),
     (b"<html", "a web page", "download the file itself"),
 )
-"""First bytes of a file that has no rows as UTF-8 text -> content, and how to get these. Bytes of text are in small
-letters."""
+"""First bytes, in small letters, of what may be in the place of a file -> content, and how to get the file."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def batches(
     """
     suffix, compressed = ending
     try:
+        _check_place(file, name)
         if suffix in BINARY:
             yield from BINARY[suffix](file, name, most)
             return
@@ -146,6 +149,15 @@ def batches(
         ) from error
 
 
+def _check_place(file: BinaryIO, name: str) -> None:
+    """Raise DataError for something else in the place of a file of rows."""
+    start = bytes(file.read(4096)).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    file.seek(0)
+    for magic, content, mend in IN_PLACE:
+        if start.startswith(magic):
+            raise DataError(f"{name}: got {content}; must be a file of rows; {mend}")
+
+
 def _check_expansion(file: BinaryIO, name: str, most: int | None) -> None:
     """Raise DataError for a gzip file with more bytes than `most`, before any of them is parsed."""
     size = 0
@@ -158,14 +170,12 @@ def _check_expansion(file: BinaryIO, name: str, most: int | None) -> None:
 
 
 def _start(file: Any, name: str) -> bytes:
-    """The first bytes of a text file, without a BOM and white space. Raises DataError if they are not those of
-    rows in UTF-8."""
+    """The first bytes of a text file, without a BOM and white space. Raises DataError if they are not UTF-8."""
     start = bytes(file.read(4096))
     file.seek(0)
     if not start:
         raise DataError(f"{name}: got an empty file; must have a row at least; write or copy it again")
-    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     for magic, content, mend in FOREIGN:
-        if start.startswith(magic) or text.lower().startswith(magic):
-            raise DataError(f"{name}: got {content}; must be UTF-8 text with rows; {mend}")
-    return text
+        if start.startswith(magic):
+            raise DataError(f"{name}: got {content}; must be UTF-8 text; {mend}")
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip()

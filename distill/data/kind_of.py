@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from distill import config
 from distill.data.task_types import TASK_TYPES, TaskType
+from distill.data.task_types.multi_label import split
 from distill.data.task_types.numerals import decimal_commas, is_code, verdicts_as_numbers, with_points
 from distill.data.task_types.regression import numeric
 from distill.data.task_types.sets import is_joined
@@ -41,7 +42,7 @@ MOST_REPEATED = 0.5
 _SAMPLE = 10_000
 """Rows whose words are counted."""
 
-_WITH_UNIT = re.compile(r"([+-]?\d+(?:[.,]\d+)?)(\s*[^\d\s.,].*)")
+_WITH_UNIT = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*([^\d\s.,].*)")
 """A number and what is behind it, as in `85%`, `7.5/10` and `4.5 out of 5 stars`."""
 
 _BITS = frozenset(("0", "1", "true", "false"))
@@ -109,9 +110,10 @@ def _check_words(table: pa.Table, head: Head | None, stated: Stated) -> None:
 def _check_repeated(column: pa.ChunkedArray, stated: Stated) -> None:
     """Raise ConfigError if most lists have a label twice, as no set has. Lists of a 0 or 1 for each label may."""
     rows = [row for row in column.to_pylist() if row]
+    labels = [split(row) or [] for row in rows]  # without the empty values that fill up lists of one length
     several = len({*map(len, rows)}) > 1
-    by_place = not several and (not is_text(column.type.value_type) or {*chain.from_iterable(rows)} <= _BITS)
-    if not by_place and sum(len({*row}) < len(row) for row in rows) > MOST_REPEATED * len(rows):
+    by_place = not several and (not is_text(column.type.value_type) or {*chain.from_iterable(labels)} <= _BITS)
+    if not by_place and sum(len({*each}) < len(each) for each in labels) > MOST_REPEATED * len(rows):
         raise stated.ambiguous(
             "lists of which most have a label twice",
             "they may be tags of words, or the labels of several people, as no set has a label twice",
@@ -241,14 +243,14 @@ def _check_units(column: pa.ChunkedArray, stated: Stated) -> None:
     """Raise ConfigError for numbers with the same text behind each, which would be a regression without it."""
     if not is_text(column.type):
         return
-    found = [_WITH_UNIT.fullmatch(value) for value in distinct(names(without_numbers(column)))]
+    values = distinct(names(without_numbers(column)))
+    found = [_WITH_UNIT.fullmatch(value) for value in values]
     numbers = [match[1] for match in found if match is not None]
     units = {None if match is None else match[2] for match in found}
     if len(units) != 1 or not numbers or not _is_number(pa.chunked_array([numbers]), stated):
         return
-    unit = str(next(iter(units)))
     raise stated.ambiguous(
-        repr(f"{numbers[0]}{unit}"),
+        repr(values[0]),
         f"it may be the number {numbers[0]}, or the name of a class",
-        f"write the numbers without {unit.strip()!r}, or set {setting(f'{stated.key}.kind', 'classification')}",
+        f"write the numbers without {units.pop()!r}, or set {setting(f'{stated.key}.kind', 'classification')}",
     )

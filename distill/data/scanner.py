@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -72,10 +73,10 @@ def rows(text: io.TextIOWrapper, form: Form, notes: list[str]) -> Rows:
         yield from _document(_Source(text), notes)
 
 
-def _constant(literal: str) -> None:
-    """NaN stands for no value, as pandas and Python write it. Raises Malformed for infinity."""
+def _constant(literal: str) -> float:
+    """`math.nan` itself, by which `shapes.row` knows it. Raises Malformed for infinity."""
     if literal == "NaN":
-        return
+        return math.nan
     raise Malformed(f"got {literal}; must be JSON, whose numbers are finite; write null, or remove the row")
 
 

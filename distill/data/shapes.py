@@ -5,6 +5,7 @@ each column, and spans as objects. `distill.data.task_types.offsets` knows the n
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,10 +40,15 @@ def row(value: Any) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     """Spans `[start, end, label]` as objects with these keys; the choices of a task of Label Studio, which writes one
-    of them as a plain word, as a text too, as in its CSV; any other value unchanged."""
+    of them as a plain word, as a text too, as in its CSV; null for NaN, and for NaN in a list, as pandas has it for a
+    missing value; any other value unchanged. NaN in an object stays, because a key without a value may mean 0."""
+    if value is math.nan:
+        return None
     if isinstance(value, dict) and [*value] == ["choices"]:
         return json.dumps(value, ensure_ascii=False)
-    return _spans(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return _spans([None if each is math.nan else each for each in value] if math.nan in value else value)
+    return value
 
 
 def _spans(value: list[Any]) -> list[Any]:

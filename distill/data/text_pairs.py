@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +18,7 @@ PAIRS = (
     ("sentence1", "sentence2"), ("text1", "text2"), ("text_a", "text_b"), ("text", "text_pair"),
     ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"), ("question", "passage"), READING,
     ("query", "document"), ("query", "passage"), ("query", "title"), ("claim", "evidence"),
-    ("context", "hypothesis"), ("query", "context"), ("query", "product_title"), ("search_term", "product_title"),
+    ("context", "hypothesis"),
 )  # fmt: skip
 """Usual names of the two columns of a text pair."""
 
@@ -30,6 +30,9 @@ VERDICTS = 3
 QUERIED = ("text", "content", "doc", "answer")
 """Names of a text that make a pair with a query if the label is one of `RELEVANCE`."""
 RELEVANCE = ("label", "labels", "relevance", "relevant", "score", "grade")
+
+SEARCHED = (("query", "context"), ("query", "product_title"), ("search_term", "product_title"))
+"""Usual names of the two columns of a text pair in a file that has none of `QUERIED` beside its query."""
 
 TWINS = (("a", "b"), ("1", "2"), ("0", "1"), ("first", "second"), ("left", "right"), ("one", "two"))
 """Parts in which the names of two texts differ."""
@@ -56,19 +59,26 @@ def pair_of(texts: pa.Table, labels: pa.Table, aside: Callable[[str], bool]) -> 
     """
     judged = 0 < _different(labels) <= VERDICTS
     lower = {name.lower(): name for name in texts.column_names}
-    usual = (*PAIRS, ANSWERED) if judged else PAIRS
-    if (found := next((pair for pair in usual if {*pair} <= lower.keys()), None)) is not None:
-        return lower[found[0]], lower[found[1]]
+    if (pair := _named((*PAIRS, ANSWERED) if judged else PAIRS, lower)) is not None:
+        return pair
     found = next((("query", name) for name in QUERIED if {"query", name} <= lower.keys()), None)
     if found is not None and queried(found, labels.column_names) and (judged or found[1] != ANSWERED[1]):
         if pc.count_distinct(texts[lower["query"]]).as_py() > 1:  # not one mark in each row
             return lower["query"], lower[found[1]]
+    if found is None and (pair := _named(SEARCHED, lower)) is not None:
+        return pair
     names = [name for name in texts.column_names if not aside(name)]
     parts = {name: _parts(name) for name in names}
     longest = max(names, key=lambda name: pc.sum(pc.utf8_length(texts[name])).as_py() or 0, default="")
     before = names[: names.index(longest)] if names else []
     around = [*((name, longest) for name in before), *((longest, name) for name in names[len(before) + 1 :])]
     return next((pair for pair in around if _are_twins(*pair, parts)), None)
+
+
+def _named(pairs: Sequence[tuple[str, str]], lower: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first of the pairs that a table has. `lower`: name in small letters -> name of a column."""
+    found = next((pair for pair in pairs if {*pair} <= lower.keys()), None)
+    return None if found is None else (lower[found[0]], lower[found[1]])
 
 
 def _different(labels: pa.Table) -> int:

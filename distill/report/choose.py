@@ -194,15 +194,19 @@ def _apart(variant: Variant, ask: Ask) -> Value | None:
     return variant.development_above if ask.above else variant.development
 
 
+def _rows(variant: Variant, ask: Ask) -> str:
+    """` on the development rows`, if choices are made there; else an empty text."""
+    return " on the development rows" if _apart(variant, ask) else ""
+
+
 def _there(variant: Variant, ask: Ask) -> str:
-    """` on the development rows (98.0% there)`, if choices are made there; else an empty text."""
+    """The same, with what the variant retains: ` on the development rows (98.0% there)`."""
     judged = _apart(variant, ask)
-    return f" on the development rows ({verdict.percent(judged.value, ask.least)} there)" if judged else ""
+    return f"{_rows(variant, ask)} ({verdict.percent(judged.value, ask.least)} there)" if judged else ""
 
 
-def _conditions(ask: Ask, all_of: str, judged: Variant | None = None) -> str:
-    """`judged`: a variant that a sentence says to meet the conditions, or not to, and on which rows."""
-    rows = " on the development rows" if judged is not None and _apart(judged, ask) else ""
+def _conditions(ask: Ask, all_of: str, rows: str = "") -> str:
+    """`rows`: where what a variant retains is judged, as from `_rows` or `_there`, if it is said."""
     parts = [f"retain at least {ask.least:g}%{rows}"] if ask.least else []
     parts += [f"take at most {ask.ms:g} ms"] if ask.ms is not None else []
     parts += [f"have at most {ask.mib:g} MiB"] if ask.mib is not None else []
@@ -210,10 +214,10 @@ def _conditions(ask: Ask, all_of: str, judged: Variant | None = None) -> str:
 
 
 def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> str:
-    best = f"{GOALS[ask.goal][1]}{_conditions(ask, ' of the variants')}"
     over = model_rows.reference(runs[group.runs[0]].results)
     by_score = ask.least > 0 or ask.goal in ("retained", "above_chance")
     apart = _there(variant, ask) if by_score else ""
+    best = f"{GOALS[ask.goal][1]}{'' if ask.least else apart}{_conditions(ask, ' of the variants', apart)}"
     # On the rows by which it was chosen, the best of many is too good for a test.
     tested = bool(ask.least and apart) and not ask.above and len(variant.runs) == 1
     test = verdict.keeps(variant.first, ask.least) if tested else ""
@@ -225,7 +229,7 @@ def _chosen(runs: Sequence[Run], variant: Variant, group: Group, ask: Ask) -> st
         seen = verdict.known_rows(runs[variant.best].results)
         rows = seen if apart else f"It was chosen {verdict.SAME_SCORES}."
     return (
-        f"Ship {_called(runs, variant)}{_where(runs, variant, group)}, {slower}the {best}{apart}: it retains "
+        f"Ship {_called(runs, variant)}{_where(runs, variant, group)}, {slower}the {best}: it retains "
         f"{numbers(variant, group, ask)} the speed of {over} ({_size_and_time(variant, group)} with {group.input})."
         f"{same}{test} {rows}"
     ).rstrip()
@@ -284,7 +288,10 @@ def _none(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask: A
     if not (every := offered(variants, group, Ask(0.0, ask.above))):
         return [f"No variant has both a speed and a share {_what(ask)}, so there is no choice."]
     near = [_nearest(runs, variants, group, *each, ask.least) for each in _relaxed(ask)]
-    return [f"There are no variants{_conditions(ask, '', every[0])}.", *(sentence for sentence in near if sentence)]
+    return [
+        f"There are no variants{_conditions(ask, '', _rows(every[0], ask))}.",
+        *(sentence for sentence in near if sentence),
+    ]
 
 
 def _relaxed(ask: Ask) -> Iterator[tuple[Ask, str]]:
@@ -307,7 +314,7 @@ def _nearest(runs: Sequence[Run], variants: Sequence[Variant], group: Group, ask
     there = _there(best, whole) if ask.goal in ("retained", "above_chance") else ""
     named = f"{_called(runs, best)}{_where(runs, best, group)}"
     return (
-        f"Of those{_conditions(ask, '', best) or ' measured'}, {named} {word}{there}: "
+        f"Of those{_conditions(ask, '', _rows(best, ask)) or ' measured'}, {named} {word}{there}: "
         f"it retains {numbers(best, group, whole)} ({_size_and_time(best, group)})."
     )
 

@@ -70,6 +70,13 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
     "lists": (
         {"text": SUBJECTS, "tags": cycle(["a"], ["a", "b"], [])}, (("text",), ("tags",), "multi_label"),
     ),
+    "lists that are filled up": (
+        {"text": SUBJECTS, "tags": cycle(["a", "", ""], ["a", "b", ""], ["", "", ""])},
+        (("text",), ("tags",), "multi_label"),
+    ),
+    "lists that nulls fill up": (
+        {"text": SUBJECTS, "tags": cycle(["a", None, None], ["b", None, None])}, (("text",), ("tags",), "multi_label"),
+    ),
     "a 0 or 1 for each label": (
         {"text": SUBJECTS, "tags": cycle([1, 0, 1], [0, 0, 0])}, (("text",), ("tags",), "multi_label"),
     ),
@@ -95,6 +102,14 @@ FILES: dict[str, tuple[dict[str, Sequence[Any]], Expected]] = {
         )
         for name in ("text", "content", "doc", "answer")
     },
+    "a query, a text and more about it": (
+        {"query": cycle("a", "b", "c"), "text": SUBJECTS, "context": TITLES, "relevance": BITS},
+        (("query", "text"), ("relevance",), "reranking"),
+    ),
+    "a text, and where it is from": (
+        {"text": SUBJECTS, "query": cycle("a", "b", "c"), "context": TITLES, "sentiment": BITS},
+        (("text",), ("sentiment",), "classification"),
+    ),
     "verdicts on a context": (
         {"question": TITLES, "context": [f"{text} we know" for text in SUBJECTS], "answer": cycle("yes", "no")},
         (("question", "context"), ("answer",), "classification"),
@@ -266,7 +281,7 @@ WRONG: dict[str, tuple[dict[str, Sequence[Any]], dict[str, Any], str]] = {
         for number, values in {
             "0": [f"{i}%" for i in range(COUNT)],
             "7.5": ["7.5/10", "8/10", "9/10"],
-            "3,5": ["3,5 %", "4 %"],
+            "3,5": ["3,5 %", "4%"],
             "4.5": ["4.5 out of 5 stars", "", "3.0 out of 5 stars"],
         }.items()
     },

@@ -90,6 +90,9 @@ MALFORMED: dict[str, tuple[str, Content, str]] = {
     "gzip named .csv": ("f.csv", gzip.compress(b"a,b\n1,2\n"), "got a gzip file; .*add .gz"),
     "parquet named .csv": ("f.csv", parquet, "got a parquet file.*name it .parquet"),
     "pointer of Git LFS": ("f.csv", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+    "pointer named .parquet": ("f.parquet", b"version https://git-lfs.github.com/v1\n", "got a pointer of Git LFS"),
+    "pointer named .gz": ("f.csv.gz", b"version https://git-lfs.github.com/spec/v1\n", "got a pointer of Git LFS"),
+    "web page named .arrow": ("f.arrow", b"<!DOCTYPE html>\n", "got a web page; must be a file of rows"),
     "web page": ("f.csv", b"\n\n<!DOCTYPE html>\n<html>\n", "got a web page; must be .*; download the file itself"),
     "web page named .jsonl": ("f.jsonl", b"<html><body>\n", "got a web page"),
     "PDF named .jsonl": ("f.jsonl", b"%PDF-1.7\n", "got a PDF"),
@@ -376,9 +379,14 @@ def test_json_keys_may_be_missing_and_numbers_become_floats(tmp_path: Path) -> N
 def test_nan_in_json_is_no_value(tmp_path: Path) -> None:
     """Python writes it, and pandas has it in place of a missing text too."""
     rows = [{"a": 1.5, "b": "x", "c": [0.5]}, {"a": np.nan, "b": np.nan, "c": [np.nan]}]
-    for name, content in (("f.jsonl", "\n".join(map(json.dumps, rows))), ("f.json", json.dumps(rows))):
+    columns = {name: [row[name] for row in rows] for name in "abc"}
+    contents = {"f.jsonl": "\n".join(map(json.dumps, rows)), "f.json": json.dumps(rows), "g.json": json.dumps(columns)}
+    for name, content in contents.items():
         table = load(write(tmp_path / name, content.encode())).rows
         assert table.to_pylist() == [rows[0], {"a": None, "b": None, "c": [None]}]
+    # In an object it stays, as in parquet: a probability that is left out would be 0.
+    objects = load(write(tmp_path / "h.jsonl", b'{"a": {"x": 0.5}}\n{"a": {"x": NaN}}\n')).rows["a"]
+    assert np.isnan(objects.to_pylist()[1]["x"])
 
 
 def test_types_of_json_are_those_of_all_rows(tmp_path: Path) -> None:

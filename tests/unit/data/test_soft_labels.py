@@ -224,6 +224,12 @@ def test_what_soft_labels_do_not_give_is_the_teachers(tmp_path: Path, monkeypatc
     assert not np.isnan(teacher_logits.learned_outputs(given, whole, none, none)).any()
 
 
+def test_nan_in_json_is_no_probability_of_0(tmp_path: Path) -> None:
+    soft = [{"billing": 0.5, "fraud": float("nan")}, *SOFT[1:]]
+    with pytest.raises(DataError, match="row 1: got probability nan in probabilities; must be a number from 0 to 1"):
+        load(tmp_path, soft=soft)
+
+
 def test_an_object_without_a_label_says_that_none_is_true_or_nothing() -> None:
     assert np.isnan(outputs("classification", column(["{}"]))).all()
     np.testing.assert_array_equal(expit(outputs("multi_label", column(["{}"]))), [[0, 0, 0]])

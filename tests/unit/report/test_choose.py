@@ -403,6 +403,12 @@ def test_what_is_judged_on_the_development_rows_is_said_of_these(results: Result
     assert small.startswith("Of those that retain at least 97% on the development rows, ")
     closest = choice(runs, variants(runs), groups(runs)[0], Ask(0.0, goal="retained"))["sentences"][0]
     assert ", the closest to its teacher on the development rows (98.0% there): it retains 99.5% " in closest
+    for ask, said in (
+        (Ask(0.0, mib=90.0, goal="retained"), " of the variants that have at most 90 MiB: "),
+        (Ask(97.0, mib=90.0), " and have at most 90 MiB: "),
+    ):
+        ship = choice(runs, variants(runs), groups(runs)[0], ask)["sentences"][0]
+        assert f" on the development rows (98.0% there){said}" in ship
     for model in teacher["models"]:
         if model["retained"] and model["role"] != "baseline":
             model["retained"]["development"] = 98.2 if model["role"] == "teacher" else 96.4
