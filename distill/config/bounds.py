@@ -137,8 +137,8 @@ def composing() -> Iterator[None]:
 
 
 def _constructed(read: Callable[..., Any], source: Any, config_path: str, file: Path) -> Any:
-    """What `read` returns for a file. Raises ConfigError for a value that is none of the type that YAML takes it for,
-    such as `!!int x`: its errors are those of Python."""
+    """What `read` returns for a file. Raises ConfigError for a value that does not fit the type that its YAML states,
+    such as `!!int x`, for which YAML raises errors of Python."""
     try:
         return read(source, config_path)
     except OmegaConfBaseException:  # some are such errors too

@@ -6,11 +6,12 @@ All parameters are random, so that a test fails if one of them is left out.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from tests import tiny
@@ -44,3 +45,11 @@ def _imported_is_kept() -> None:
     """Exclude what is imported from later garbage collections: there is a full one in each training."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def no_accelerator_remains() -> Iterator[None]:
+    """All accelerators of a process share one precision: other tests need another."""
+    AcceleratorState._reset_state(True)
+    yield
+    AcceleratorState._reset_state(True)

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 
 from benchmarks import embedders, frameworks
 from tests import tiny
 
-
-@pytest.fixture(autouse=True)
-def _no_accelerator_remains() -> Iterator[None]:
-    """All accelerators of a process share one precision: other tests need another."""
-    AcceleratorState._reset_state(True)
-    yield
-    AcceleratorState._reset_state(True)
+pytestmark = pytest.mark.usefixtures("no_accelerator_remains")
 
 
 @pytest.fixture

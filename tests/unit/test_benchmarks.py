@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from rich.console import Console
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
@@ -25,12 +23,7 @@ from tests.forked import PYTHON
 SHAPE = (3, 16)
 
 
-@pytest.fixture(autouse=True)
-def _no_accelerator_remains() -> Iterator[None]:
-    """All accelerators of a process share one precision: other tests need another."""
-    AcceleratorState._reset_state(True)
-    yield
-    AcceleratorState._reset_state(True)
+pytestmark = pytest.mark.usefixtures("no_accelerator_remains")
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from distill.pipeline.validation.terms import compared_in_batch
 
 
 def problems(tasks: Mapping[str, TaskData], steps: Sequence[Step], processes: int) -> Iterator[Problem]:
-    """Yield a problem for each term whose rows cannot be compared with each other, in a run of so many processes. There
-    are no tasks for stages on a corpus alone."""
+    """Yield a problem for each term that compares the rows of a step with each other, where it cannot: these rows have
+    no classes in common, or `processes` divide a step. `tasks` is empty if all stages are on a corpus."""
     for step in steps:
         for label, term in step.settings.terms.items() if isinstance(step.settings, Train) else ():
             if term.weight > 0 and compared_in_batch(term):
